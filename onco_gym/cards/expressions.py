@@ -1,0 +1,175 @@
+"""The small language of conditions on a card: ``"EGFR_L858R and age > 70"``.
+
+An expression is parsed into a closure over named arrays. It is never evaluated as Python: only names, numbers,
+level names in quotes, ``and or not``, comparisons, ``in [..]``, and ``+ - * /`` are understood.
+The closures use operators only, so the same expression works on NumPy and on JAX arrays.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Levels = Mapping[str, tuple[str, ...] | None]
+"""What an expression may name: categorical variables with their levels, all others with None."""
+
+_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+class ExpressionError(ValueError):
+    """An expression that cannot be read, or that names something unknown."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed condition.
+
+    Attributes:
+        text: what the author wrote.
+        names: the variables it reads, in order of appearance.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    _run: Callable[[Mapping[str, Any]], Any]
+
+    def __call__(self, columns: Mapping[str, Any]) -> Any:
+        """Evaluate over arrays of equal shape; categorical columns hold level codes.
+
+        Returns a boolean array for conditions and a numeric array for arithmetic.
+        """
+        return self._run(columns)
+
+
+def parse(text: str, levels: Levels) -> Expression:
+    """Parse ``text``, which may use the variables in ``levels``.
+
+    Raises:
+        ExpressionError: with the text, the offending part and what is allowed there.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ExpressionError(f"expected a condition such as 'age > 70', got {text!r}")
+    if len(text) > 2000:
+        raise ExpressionError(f"the condition is {len(text)} characters long; at most 2000 are read")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        names: dict[str, None] = {}
+        run = _build(tree, levels, names, text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, ExpressionError):
+            raise
+        raise ExpressionError(f"cannot read {text!r}: {getattr(error, 'msg', 'too deeply nested')}") from None
+    return Expression(text, tuple(names), run)
+
+
+def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) -> Callable[[Mapping[str, Any]], Any]:
+    def build(child: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
+        return _build(child, levels, names, text)
+
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return lambda _: value
+        case ast.Name(id=name):
+            if name not in levels:
+                raise ExpressionError(f"{text!r} names {name!r}; known are {', '.join(sorted(levels))}")
+            if levels[name] is not None:
+                raise ExpressionError(f"{name!r} in {text!r} has levels: compare it, as in {name} == {levels[name][0]!r}")
+            names[name] = None
+            return lambda columns: columns[name]
+        case ast.BoolOp(op=op, values=values):
+            parts = [build(value) for value in values]
+            join = operator.and_ if isinstance(op, ast.And) else operator.or_
+
+            def boolean(columns: Mapping[str, Any]) -> Any:
+                result = _truth(parts[0](columns))
+                for part in parts[1:]:
+                    result = join(result, _truth(part(columns)))
+                return result
+
+            return boolean
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = build(operand)
+            return lambda columns: _truth(inner(columns)) ^ True
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = build(operand)
+            return lambda columns: -inner(columns)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            first, second, apply = build(left), build(right), _ARITHMETIC[type(op)]
+            return lambda columns: apply(first(columns), second(columns))
+        case ast.Compare(left=left, ops=ops, comparators=rights):
+            return _comparison([left, *rights], ops, levels, names, text)
+    raise ExpressionError(
+        f"{ast.unparse(node)!r} in {text!r} is not allowed; use names, numbers, 'levels', and, or, not, comparisons, + - * /"
+    )
+
+
+def _comparison(
+    sides: list[ast.expr], ops: list[ast.cmpop], levels: Levels, names: dict[str, None], text: str
+) -> Callable[[Mapping[str, Any]], Any]:
+    steps = [_compare_two(a, op, b, levels, names, text) for a, op, b in zip(sides, ops, sides[1:], strict=False)]
+
+    def chained(columns: Mapping[str, Any]) -> Any:
+        result = steps[0](columns)
+        for step in steps[1:]:
+            result = result & step(columns)
+        return result
+
+    return chained
+
+
+def _compare_two(
+    left: ast.expr, op: ast.cmpop, right: ast.expr, levels: Levels, names: dict[str, None], text: str
+) -> Callable[[Mapping[str, Any]], Any]:
+    if isinstance(left, ast.Name) and levels.get(left.id) is not None:
+        name, codes = left.id, _codes(left.id, right, levels, text)
+        names[name] = None
+        if isinstance(op, ast.Eq | ast.In):
+            return lambda columns: _any_equal(columns[name], codes)
+        if isinstance(op, ast.NotEq | ast.NotIn):
+            return lambda columns: _any_equal(columns[name], codes) ^ True
+        raise ExpressionError(f"{name!r} in {text!r} has levels: only ==, != and in compare them")
+    if type(op) not in _COMPARE:
+        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: 'in' needs a variable with levels on its left")
+    first, second = _build(left, levels, names, text), _build(right, levels, names, text)
+    apply = _COMPARE[type(op)]
+    return lambda columns: apply(first(columns), second(columns))
+
+
+def _codes(name: str, node: ast.expr, levels: Levels, text: str) -> list[int]:
+    allowed = levels[name] or ()
+    elements = node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node]
+    codes = []
+    for element in elements:
+        value = element.value if isinstance(element, ast.Constant) else None
+        if value not in allowed:
+            raise ExpressionError(f"{ast.unparse(element)} in {text!r} is no level of {name!r}; its levels are {list(allowed)}")
+        codes.append(allowed.index(str(value)))
+    return codes
+
+
+def _any_equal(column: Any, codes: list[int]) -> Any:
+    result = column == codes[0]
+    for code in codes[1:]:
+        result = result | (column == code)
+    return result
+
+
+def _truth(value: Any) -> Any:
+    """Booleans as they are; a number counts as true above one half, as a known-positive flag does."""
+    if isinstance(value, bool) or getattr(value, "dtype", None) == bool:
+        return value
+    return value > 0.5

@@ -1,0 +1,115 @@
+"""Find a card file, read it, and turn what is wrong with it into one clear error."""
+
+import functools
+import hashlib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from onco_gym.cards.checks import Mismatch, check
+from onco_gym.cards.schema import Card
+
+_PACKAGED = Path(__file__).parents[1] / "cards_data"
+_CHECKOUT = Path(__file__).parents[2] / "envs"
+_HEAD = re.compile(r'^id = "(\w+)"$')
+
+
+class CardError(ValueError):
+    """A card that cannot be used; the message names the file, the key, the value and what was expected."""
+
+
+def card_files() -> dict[str, Path]:
+    """The shipped cards: name (the file's stem) to path."""
+    folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def card_id(path: Path) -> str:
+    """The environment name on a card's first line, read without parsing the rest."""
+    with path.open(encoding="utf-8") as file:
+        match = _HEAD.match(file.readline().rstrip())
+    if match is None:
+        raise CardError(f'{path}: the first line of a card must be its id, as in: id = "NSCLC"')
+    return match[1]
+
+
+def load_card(card: str | os.PathLike[str]) -> Card:
+    """Load and validate a card.
+
+    Args:
+        card: the name of a shipped card (``"nsclc"``) or the path of a TOML file.
+
+    Raises:
+        CardError: for anything wrong, with file, key, value and what was expected.
+    """
+    shipped = card_files()
+    path = Path(card)
+    if str(card) in shipped:
+        path = shipped[str(card)]
+    elif path.suffix != ".toml":
+        raise CardError(f"there is no card {str(card)!r}: expected a path ending in .toml or one of {', '.join(shipped)}")
+    return _load(path, _stamp(path))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise CardError(f"{path}: cannot be read: {error.strerror}") from None
+    return stat.st_mtime_ns, stat.st_size
+
+
+@functools.lru_cache(maxsize=32)
+def _load(path: Path, stamp: tuple[int, int]) -> Card:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CardError(f"{path}: is not TOML: {error}") from None
+    try:
+        card = Card.model_validate(data)
+        check(card)
+    except ValidationError as error:
+        raise CardError(_explain(path, data, error)) from None
+    except Mismatch as error:
+        raise CardError(f"{path}: {error.key} = {_short(error.value)}: expected {error.expected}") from None
+    card_id(path)
+    return card
+
+
+@functools.lru_cache(maxsize=64)
+def digest(card: Card) -> str:
+    """A fingerprint of everything a card says: equal cards, equal text, and nothing else."""
+    return hashlib.sha256(card.model_dump_json().encode()).hexdigest()[:16]
+
+
+def _explain(path: Path, data: dict[str, Any], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    value: Any = data
+    key = ""
+    for part in first["loc"]:
+        if isinstance(part, int):
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+            name = value.get("name", part) if isinstance(value, dict) else part
+            key += f"[{name}]"
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+            key += f".{part}"
+        elif first["type"] == "missing" or first["type"] == "extra_forbidden":
+            key += f".{part}"
+            value = None
+    message = first["msg"].removeprefix("Value error, ")
+    expected = {
+        "missing": "this key, which is missing",
+        "extra_forbidden": "no such key (is it misspelt?)",
+    }.get(first["type"], message[0].lower() + message[1:])
+    shown = "" if first["type"] == "missing" else f" = {_short(first['input'])}"
+    return f"{path}: {key.lstrip('.')}{shown}: expected {expected}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,311 @@
+"""A card as the simulator reads it: ``Scenario`` (names and sizes, static) and ``Params`` (arrays, traced)."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE
+from onco_gym.cards.load import digest
+from onco_gym.cards.schema import Card, Case, Categorical, Lognormal, Normal, Ordinal, Regimen, Variable
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One number of an observation. Its raw value is ``low + (high - low) * observation[index]``.
+
+    Attributes:
+        name: what it is, as guideline rules call it.
+        unit: unit of the raw value.
+        index: its place in the observation.
+        low, high: the raw values shown as 0 and 1.
+    """
+
+    name: str
+    unit: str
+    index: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The static side of a card: names, sizes, schedules, observation layout. Hashable.
+
+    ``traits`` and ``biomarkers`` name the observed patient columns: always known, and known once tested.
+    """
+
+    id: str
+    digest: str
+    cycle_weeks: float
+    horizon: int
+    scan_every: int
+    mechanisms: tuple[str, ...]
+    immune: tuple[bool, ...]
+    regimens: tuple[str, ...]
+    clones: tuple[str, ...]
+    organs: tuple[str, ...]
+    tests: tuple[str, ...]
+    repeated: tuple[bool, ...]
+    traits: tuple[str, ...]
+    biomarkers: tuple[str, ...]
+    biomarker_test: tuple[int, ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def holiday(self) -> int:
+        """Index of the drug holiday, which is given where a choice is not allowed."""
+        return self.regimens.index(HOLIDAY)
+
+    @property
+    def supportive(self) -> int:
+        """Index of best supportive care."""
+        return self.regimens.index(SUPPORTIVE)
+
+
+class Params(NamedTuple):
+    """Everything that could be fitted. R regimens, M mechanisms, K clones, O organs, C cases.
+
+    Tables of regimens have 2R rows: R for induction, then R for maintenance.
+    """
+
+    kill: Array  # (2R, M) log kill per cycle at sensitivity 1
+    severe: Array  # (2R, O) hazard of a grade 3+ event in the first cycle
+    burden: Array  # (2R,) standing toxicity, grades
+    discontinue: Array  # (2R,) probability of stopping for good, given a grade 3+ event
+    oral: Array  # (R,) share of the kill that depends on taking tablets
+    infusions: Array  # (R,) per cycle
+    visits: Array  # (R,) per cycle
+    induction: Array  # (R,) cycles
+    max_cycles: Array  # (R,) cycles
+    max_ecog: Array  # (R,) worst ECOG at which it is given
+    active: Array  # (R,) 1 for anti-cancer treatment
+    sensitivity: Array  # (M, C) median by case
+    sensitivity_spread: Array  # (M,) log sd
+    resistance: Array  # (K, M) share of kill escaped
+    immune_resistance: Array  # (K,) share of the immune response escaped
+    fraction: Array  # (K, C) log10 share at diagnosis, by case
+    fraction_spread: Array  # (K,) log10 sd
+    fitness: Array  # (K,) growth relative to the first clone
+    flux: Array  # (K, K) share of clone column j turning into row k, per cycle
+    growth: Array  # (C,) per cycle at the reference volume, by case
+    growth_spread: Array  # () log sd
+    log_capacity: Array  # () log cm3
+    log_reference: Array  # () log cm3
+    initial: Array  # (C,) cm3 at diagnosis, by case
+    initial_spread: Array  # () log sd
+    lesions: Array  # (C,) measured lesions, by case
+    immune_onset: Array  # () per cycle
+    immune_waning: Array  # () per cycle
+    immune_memory: Array  # () response at which waning is halved
+    recovery: Array  # (O,) per cycle
+    hospital_days: Array  # (O,) per grade 3+ event
+    fatal: Array  # (O,) hazard of death added by a grade 3+ event
+    disutility: Array  # (O,) per grade
+    onset_cycles: Array  # () e-folding of toxicity risk
+    toxicity_spread: Array  # () log sd
+    background: Array  # () deaths per cycle
+    tumour_hazard: Array  # () deaths per cycle at the reference volume and ECOG 1
+    burden_exponent: Array  # ()
+    ecog_log_hazard: Array  # () per ECOG point
+    hazard_spread: Array  # () log sd
+    burden_weight: Array  # () ECOG points from no tumour to capacity
+    toxicity_weight: Array  # () ECOG points per summed grade
+    performance_rate: Array  # () per cycle
+    utility: Array  # (4,) base, per ECOG, progressed, per infusion
+    scan_error: Array  # () log sd
+    new_lesion: Array  # () hazard per log growth between scans
+    ctdna_error: Array  # () log sd
+    ctdna_spread: Array  # () log sd
+    laboratory_error: Array  # () log sd
+    marker_detection: Array  # () share of the tumour
+
+
+EFFECTS = ("growth", "initial", "frailty", "hazard", "ctdna")
+"""Random effects that every patient has, before one per mechanism and one per clone."""
+
+
+def effect_names(card: Card) -> tuple[str, ...]:
+    """Names of a patient's random effects, in the order in which a cohort stores them."""
+    return (
+        *EFFECTS,
+        *(f"mechanism:{mechanism.name}" for mechanism in card.mechanisms),
+        *(f"clone:{clone.name}" for clone in card.clones),
+    )
+
+
+def columns_of(variable: Variable) -> tuple[str, ...]:
+    """The observation columns a variable becomes: itself, or one per level."""
+    if isinstance(variable, Categorical):
+        return tuple(level if level in variable.flags else f"{variable.name}={level}" for level in variable.levels)
+    return (variable.name,)
+
+
+def column_range(variable: Variable) -> tuple[float, float]:
+    """Raw values shown as 0 and 1."""
+    match variable:
+        case Normal():
+            return variable.low, variable.high
+        case Lognormal():
+            return 0.0, variable.high
+        case Ordinal():
+            return variable.values[0], variable.values[-1]
+    return 0.0, 1.0
+
+
+@functools.lru_cache(maxsize=32)
+def scenario(card: Card) -> Scenario:
+    """The static side of ``card``."""
+    tests = tuple(test.name for test in card.tests)
+    shown = [variable for variable in card.variables if variable.observed and variable.name != card.performance.variable]
+    traits = [(column, variable) for variable in shown if variable.test is None for column in columns_of(variable)]
+    markers = [(column, variable) for variable in shown if variable.test is not None for column in columns_of(variable)]
+    return Scenario(
+        id=card.id,
+        digest=digest(card),
+        cycle_weeks=card.cycle_weeks,
+        horizon=card.horizon_cycles,
+        scan_every=card.observation.scan_every_cycles,
+        mechanisms=tuple(mechanism.name for mechanism in card.mechanisms),
+        immune=tuple(mechanism.kind == "immune" for mechanism in card.mechanisms),
+        regimens=tuple(regimen.name for regimen in card.regimens),
+        clones=tuple(clone.name for clone in card.clones),
+        organs=tuple(organ.name for organ in card.organs),
+        tests=tests,
+        repeated=tuple(test.repeated_at_progression for test in card.tests),
+        traits=tuple(column for column, _ in traits),
+        biomarkers=tuple(column for column, _ in markers),
+        biomarker_test=tuple(tests.index(str(variable.test)) for _, variable in markers),
+        fields=_fields(card, [*traits, *markers]),
+    )
+
+
+def _fields(card: Card, columns: list[tuple[str, Variable]]) -> tuple[Field, ...]:
+    horizon = float(card.horizon_cycles)
+    rows: list[tuple[str, str, float, float]] = [
+        (column, variable.unit or "0 or 1", *column_range(variable)) for column, variable in columns
+    ]
+    rows += [(f"known_{test.name}", "0 or 1", 0.0, 1.0) for test in card.tests]
+    rows += [
+        ("cycle", "cycles", 0.0, horizon),
+        ("line", "lines of therapy started", 0.0, 8.0),
+        ("ecog", "ECOG points", 0.0, 4.0),
+        ("progressed", "0 or 1", 0.0, 1.0),
+        ("diameter", "mm, sum at the last scan", 0.0, 600.0),
+        ("change_from_baseline", "share of the sum at the start of the line", -1.0, 2.0),
+        ("change_from_nadir", "share of the smallest sum of the line", 0.0, 2.0),
+        ("cycles_since_scan", "cycles", 0.0, 12.0),
+        ("ctdna", "log10 molecules per ml", 0.0, 6.0),
+        ("ldh", "upper limits of normal", 0.0, 6.0),
+        ("albumin", "g/l", 15.0, 55.0),
+        ("neutrophils", "10^9/l", 0.0, 10.0),
+        ("held", "share of the next dose withheld", 0.0, 1.0),
+        ("hospital_days", "days in the last cycle", 0.0, 21.0),
+    ]
+    rows += [(f"toxicity_{organ.name}", "CTCAE grade", 0.0, 5.0) for organ in card.organs]
+    rows += [(f"marker_{clone.name}", "0 or 1", 0.0, 1.0) for clone in card.clones[1:]]
+    rows += [(f"regimen_{regimen.name}", "0 or 1, last cycle", 0.0, 1.0) for regimen in card.regimens]
+    rows += [(f"prior_{regimen.name}", "cycles received", 0.0, horizon) for regimen in card.regimens]
+    return tuple(Field(name, unit, index, low, high) for index, (name, unit, low, high) in enumerate(rows))
+
+
+def params(card: Card) -> Params:
+    """The arrays of ``card``."""
+    regimens, organs, survival, observation = card.regimens, card.organs, card.survival, card.observation
+    mechanisms = [mechanism.name for mechanism in card.mechanisms]
+    names = [organ.name for organ in organs]
+    clones = [clone.name for clone in card.clones]
+    immune = [mechanism.name for mechanism in card.mechanisms if mechanism.kind == "immune"]
+    onset = card.toxicity.onset_cycles
+    severe = _table(_severe(regimen, names, onset) for regimen in regimens)
+    after = np.array([[regimen.induction.toxicity_after if regimen.induction else 1.0] for regimen in regimens])
+    flux = np.zeros((len(clones), len(clones)))
+    for row, clone in enumerate(card.clones):
+        if clone.acquired:
+            flux[row, clones.index(clone.acquired.origin)] = clone.acquired.per_cycle
+    values = {
+        "kill": np.concatenate([_table(_kill(regimen, mechanisms, late) for regimen in regimens) for late in (False, True)]),
+        "severe": np.concatenate([severe, severe * after]),
+        "burden": np.concatenate([np.array([[r.burden] for r in regimens]), np.array([[r.burden] for r in regimens]) * after])[:, 0],
+        "discontinue": np.tile([_discontinue(regimen) for regimen in regimens], 2),
+        "oral": [{"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0) for regimen in regimens],
+        "infusions": [regimen.infusions_per_cycle for regimen in regimens],
+        "visits": [regimen.visits_per_cycle for regimen in regimens],
+        "induction": [regimen.induction.cycles if regimen.induction else 1e6 for regimen in regimens],
+        "max_cycles": [regimen.max_cycles or 1e6 for regimen in regimens],
+        "max_ecog": [regimen.max_ecog for regimen in regimens],
+        "active": [regimen.active for regimen in regimens],
+        "sensitivity": _cases(mechanism.sensitivity for mechanism in card.mechanisms),
+        "sensitivity_spread": [mechanism.spread for mechanism in card.mechanisms],
+        "resistance": _table([clone.resistance.get(name, 0.0) for name in mechanisms] for clone in card.clones),
+        "immune_resistance": [max((clone.resistance.get(name, 0.0) for name in immune), default=0.0) for clone in card.clones],
+        "fraction": _cases(clone.log10_fraction for clone in card.clones),
+        "fraction_spread": [clone.spread for clone in card.clones],
+        "fitness": [1 - clone.fitness_cost for clone in card.clones],
+        "flux": flux,
+        "growth": _cases([card.growth.per_cycle])[0],
+        "growth_spread": card.growth.spread,
+        "log_capacity": np.log(card.growth.capacity_cm3),
+        "log_reference": np.log(card.growth.reference_cm3),
+        "initial": _cases([card.growth.initial_cm3])[0],
+        "initial_spread": card.growth.initial_spread,
+        "lesions": _cases([card.growth.lesions])[0],
+        "immune_onset": card.immune.onset,
+        "immune_waning": card.immune.waning,
+        "immune_memory": card.immune.memory_half,
+        "recovery": [organ.recovery for organ in organs],
+        "hospital_days": [organ.hospital_days for organ in organs],
+        "fatal": [-np.log1p(-min(organ.fatal, 0.999)) for organ in organs],
+        "disutility": [organ.disutility for organ in organs],
+        "onset_cycles": onset,
+        "toxicity_spread": card.toxicity.spread,
+        "background": survival.background_per_cycle,
+        "tumour_hazard": survival.tumour_per_cycle,
+        "burden_exponent": survival.burden_exponent,
+        "ecog_log_hazard": np.log(survival.per_ecog),
+        "hazard_spread": survival.spread,
+        "burden_weight": card.performance.burden_weight,
+        "toxicity_weight": card.performance.toxicity_weight,
+        "performance_rate": card.performance.rate,
+        "utility": [card.utility.base, card.utility.per_ecog, card.utility.progressed, card.utility.per_infusion],
+        "scan_error": observation.scan_error,
+        "new_lesion": observation.new_lesion,
+        "ctdna_error": observation.ctdna_error,
+        "ctdna_spread": observation.ctdna_spread,
+        "laboratory_error": observation.laboratory_error,
+        "marker_detection": observation.marker_detection,
+    }
+    return Params(**{name: np.asarray(value, np.float32) for name, value in values.items()})
+
+
+def _table(rows: Iterable[Iterable[float]]) -> NDArray[np.float64]:
+    return np.array([list(row) for row in rows], float)
+
+
+def _cases(rows: Iterable[tuple[Case, ...]]) -> NDArray[np.float64]:
+    """(rows, C): the value of each case, the default repeated to the widest row."""
+    lists = [[case.value for case in row] for row in rows]
+    width = max(map(len, lists))
+    return np.array([values + [values[-1]] * (width - len(values)) for values in lists])
+
+
+def _kill(regimen: Regimen, mechanisms: list[str], late: bool) -> list[float]:
+    dropped = regimen.induction.drops if late and regimen.induction else ()
+    kill: Mapping[str, float] = {name: value for name, value in regimen.kill.items() if name not in dropped}
+    return [kill.get(name, 0.0) for name in mechanisms]
+
+
+def _severe(regimen: Regimen, organs: list[str], onset: float) -> list[float]:
+    """First-cycle hazards whose sum over a course, fading by exp(-1/onset) a cycle, gives the published share."""
+    fade = 1 - np.exp(-1 / onset)
+    return [float(-np.log1p(-min(regimen.toxicity.get(organ, 0.0), 0.99)) * fade) for organ in organs]
+
+
+def _discontinue(regimen: Regimen) -> float:
+    severe = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
+    return float(min(1.0, regimen.discontinuation / severe)) if severe > 0 else 0.0

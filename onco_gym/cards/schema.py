@@ -1,0 +1,482 @@
+"""What a card may say: one pydantic model per table of the TOML file.
+
+Field names carry their unit (``_per_cycle``, ``_cm3``, ``_days``) or the docstring gives it; every table with a figure
+names its ``source``. Unknown keys are refused. Cross-references are checked in :mod:`onco_gym.cards.checks`.
+"""
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=48)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Tier = Literal["demographic", "biology", "social", "access"]
+Sources = Annotated[
+    tuple[str, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
+
+
+class Table(BaseModel):
+    """A TOML table that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Sourced(Table):
+    """A table whose figures come from somewhere: ``source`` names entries of ``[sources]``."""
+
+    source: Sources
+
+
+class Source(Table):
+    """A citation. ``checked`` says how far its figures were verified."""
+
+    cite: str = Field(min_length=3)
+    doi: str = ""
+    checked: Literal["seen", "partly", "recalled", "estimate"]
+
+
+class Case(Table):
+    """One branch of a rule: the first case whose ``when`` holds gives ``value``; the last has no ``when``."""
+
+    when: str = ""
+    value: float
+
+
+class WeightCase(Table):
+    """One branch of a categorical distribution: relative weights in the order of the levels."""
+
+    when: str = ""
+    weights: tuple[NonNegative, ...]
+
+
+class Effect(Table):
+    """``times`` raised to the value of the expression ``of`` (a condition counts 1 where it holds)."""
+
+    of: str
+    times: Positive
+    level: str = ""
+
+
+AnyCase = TypeVar("AnyCase", Case, WeightCase)
+
+
+def _last_is_default(cases: tuple[AnyCase, ...]) -> tuple[AnyCase, ...]:
+    if any(not case.when for case in cases[:-1]):
+        raise ValueError("a case without 'when' comes before the last: the cases after it could never apply")
+    if cases[-1].when:
+        raise ValueError("the last case has a 'when': patients outside every case would have no value")
+    return cases
+
+
+def _as_cases(value: object) -> object:
+    return [{"value": value}] if isinstance(value, int | float) else value
+
+
+Cases = Annotated[tuple[Case, ...], Field(min_length=1), BeforeValidator(_as_cases), AfterValidator(_last_is_default)]
+"""A number, or a list of cases with a default at the end."""
+
+
+class Variable(Sourced):
+    """A node of the patient graph.
+
+    ``tier`` says what kind of thing it is. Social variables and access variables are never parents of biology.
+    A variable with a ``test`` is hidden from agents until that test has a result; one with ``observed = false`` always is.
+    """
+
+    name: Name
+    tier: Tier
+    unit: str = ""
+    parents: tuple[Name, ...] = ()
+    protected: bool = False
+    observed: bool = True
+    test: Name | None = None
+
+
+class Bernoulli(Variable):
+    """True with probability ``probability``; ``odds`` multiply the odds."""
+
+    kind: Literal["bernoulli"]
+    probability: Cases
+    odds: tuple[Effect, ...] = ()
+
+    @model_validator(mode="after")
+    def _range(self) -> "Bernoulli":
+        for case in self.probability:
+            if not 0 <= case.value <= 1:
+                raise ValueError(f"probability {case.value} is outside 0..1")
+        return self
+
+
+def _as_weight_cases(value: object) -> object:
+    return [{"weights": value}] if isinstance(value, list) and value and not isinstance(value[0], dict) else value
+
+
+class Discrete(Variable):
+    """A variable with finitely many outcomes, drawn by relative ``weights``; ``odds`` multiply the weight of one level."""
+
+    weights: Annotated[
+        tuple[WeightCase, ...], Field(min_length=1), BeforeValidator(_as_weight_cases), AfterValidator(_last_is_default)
+    ]
+    odds: tuple[Effect, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The names of the outcomes, in the order of the weights."""
+        raise AssertionError("Discrete is abstract")
+
+    @model_validator(mode="after")
+    def _shape(self) -> "Discrete":
+        if len(set(self.outcomes)) != len(self.outcomes):
+            raise ValueError(f"{list(self.outcomes)} repeat")
+        for case in self.weights:
+            if len(case.weights) != len(self.outcomes):
+                raise ValueError(f"{len(case.weights)} weights for {len(self.outcomes)} outcomes")
+            if sum(case.weights) <= 0:
+                raise ValueError("the weights add up to 0")
+        for effect in self.odds:
+            if effect.level not in self.outcomes:
+                raise ValueError(f"level {effect.level!r} is none of {list(self.outcomes)}")
+        return self
+
+
+class Categorical(Discrete):
+    """One of ``levels``. ``flags`` adds a true/false column of that name for each level listed."""
+
+    kind: Literal["categorical"]
+    levels: tuple[str, ...] = Field(min_length=2)
+    flags: tuple[Name, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The levels."""
+        return self.levels
+
+    @model_validator(mode="after")
+    def _flags(self) -> "Categorical":
+        for name in self.flags:
+            if name not in self.levels:
+                raise ValueError(f"flag {name!r} is none of the levels {list(self.levels)}")
+        return self
+
+
+class Ordinal(Discrete):
+    """One of the numbers ``values``, in rising order."""
+
+    kind: Literal["ordinal"]
+    values: tuple[float, ...] = Field(min_length=2)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The values as text."""
+        return tuple(f"{value:g}" for value in self.values)
+
+    @model_validator(mode="after")
+    def _rising(self) -> "Ordinal":
+        if list(self.values) != sorted(self.values):
+            raise ValueError(f"values {list(self.values)} are not in rising order")
+        return self
+
+
+class Normal(Variable):
+    """Normal with ``mean`` and ``sd``, truncated to ``low``..``high``."""
+
+    kind: Literal["normal"]
+    mean: Cases
+    sd: Positive
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _order(self) -> "Normal":
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}")
+        return self
+
+
+class Lognormal(Variable):
+    """Lognormal with ``median`` and log-scale ``sd``, cut at ``high``; ``effects`` multiply the median."""
+
+    kind: Literal["lognormal"]
+    median: Cases
+    sd: Positive
+    high: Positive
+    effects: tuple[Effect, ...] = ()
+
+
+class Derived(Variable):
+    """True where the condition ``holds``: no chance of its own."""
+
+    kind: Literal["derived"]
+    holds: str
+
+
+AnyVariable = Annotated[Bernoulli | Categorical | Ordinal | Normal | Lognormal | Derived, Field(discriminator="kind")]
+
+
+class Mechanism(Sourced):
+    """A way of killing tumour cells. ``direct`` kills now, ``immune`` raises a lasting immune response.
+
+    ``sensitivity`` is a patient's median sensitivity (1 = the regimen's full kill); ``spread`` its sd on the log scale.
+    """
+
+    name: Name
+    kind: Literal["direct", "immune"] = "direct"
+    title: str
+    sensitivity: Cases
+    spread: NonNegative
+    modifiers: tuple[Effect, ...] = ()
+
+
+class Induction(Table):
+    """After ``cycles`` cycles of a regimen, ``drops`` are left out and toxicity is scaled by ``toxicity_after``."""
+
+    cycles: int = Field(ge=1)
+    drops: tuple[Name, ...] = ()
+    toxicity_after: NonNegative = 1.0
+
+
+class Regimen(Sourced):
+    """What can be given. ``kill`` is log cell kill per cycle at sensitivity 1, by mechanism.
+
+    ``toxicity`` is the share of patients with a grade 3+ event over a course, by organ class; ``burden`` the standing
+    low-grade toxicity in grades; ``discontinuation`` the share stopping for toxicity over a course.
+    ``label_cycle_weeks`` is the cycle of the label (documentation); the environment steps in the card's cycles.
+    """
+
+    name: Name
+    title: str
+    route: Literal["none", "oral", "iv", "oral+iv"]
+    label_cycle_weeks: Positive | None = None
+    infusions_per_cycle: NonNegative = 0
+    visits_per_cycle: NonNegative
+    drug_kgco2e_per_cycle: NonNegative = 0
+    max_cycles: int | None = Field(default=None, ge=1)
+    max_ecog: int = Field(default=4, ge=0, le=4)
+    kill: dict[Name, NonNegative] = {}
+    toxicity: dict[Name, Probability] = {}
+    burden: NonNegative = 0
+    discontinuation: Probability = 0
+    induction: Induction | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is an anti-cancer treatment: neither a holiday nor supportive care alone."""
+        return bool(self.kill)
+
+
+class Acquired(Table):
+    """Cells of clone ``origin`` turn into this clone at ``per_cycle`` of their number."""
+
+    origin: Name
+    per_cycle: Annotated[float, Field(ge=0, le=0.1)]
+
+
+class Clone(Sourced):
+    """A subpopulation. ``resistance`` is the share of a mechanism's kill that it escapes.
+
+    ``log10_fraction`` is its share of the tumour at diagnosis, ``spread`` the between-patient sd in log10 units.
+    """
+
+    name: Name
+    title: str
+    resistance: dict[Name, Probability] = {}
+    log10_fraction: Cases = (Case(value=0.0),)
+    spread: NonNegative = 0
+    fitness_cost: Annotated[float, Field(ge=0, lt=1)] = 0
+    acquired: Acquired | None = None
+
+
+class Growth(Sourced):
+    """Gompertz growth. ``per_cycle`` is the relative growth per cycle at ``reference_cm3``."""
+
+    capacity_cm3: Positive
+    reference_cm3: Positive
+    per_cycle: Cases
+    spread: NonNegative
+    initial_cm3: Cases
+    initial_spread: NonNegative
+    lesions: Cases
+
+
+class Immune(Sourced):
+    """The immune response: ``onset`` and ``waning`` per cycle, ``memory_half``: response at which waning is halved."""
+
+    onset: Probability
+    waning: Probability
+    memory_half: Positive
+
+
+class Organ(Sourced):
+    """An organ class of toxicity. ``recovery`` per cycle; shares are of grade 3+ events; ``disutility`` per grade."""
+
+    name: Name
+    title: str
+    recovery: Probability
+    hospital_days: NonNegative
+    fatal: Probability
+    disutility: NonNegative
+
+
+class Toxicity(Sourced):
+    """``onset_cycles``: e-folding time of the risk after a regimen starts; ``effects`` multiply every rate."""
+
+    onset_cycles: Positive
+    spread: NonNegative
+    effects: tuple[Effect, ...] = ()
+
+
+class Survival(Sourced):
+    """Hazard of death per cycle: ``background`` plus ``tumour`` x (V/reference)^``burden_exponent`` x performance."""
+
+    background_per_cycle: NonNegative
+    tumour_per_cycle: NonNegative
+    burden_exponent: Positive
+    per_ecog: Positive
+    spread: NonNegative
+    effects: tuple[Effect, ...] = ()
+
+
+class Performance(Sourced):
+    """ECOG as a continuous state: ``variable`` at baseline, pulled by burden and toxicity at ``rate`` per cycle."""
+
+    variable: Name
+    burden_weight: NonNegative
+    toxicity_weight: NonNegative
+    rate: Probability
+
+
+class Utility(Sourced):
+    """Health utility (0 dead, 1 full health) and what lowers it."""
+
+    base: Probability
+    per_ecog: NonNegative
+    progressed: NonNegative
+    per_infusion: NonNegative
+
+
+class Test(Sourced):
+    """A diagnostic test. ``access`` is the variable that says whether it is done; the result comes after the turnaround."""
+
+    name: Name
+    title: str
+    turnaround_days: NonNegative
+    access: Name
+    delay: Name | None = None
+    kgco2e: NonNegative
+    repeated_at_progression: bool = False
+
+
+class Observation(Sourced):
+    """How the patient is watched. Errors are sd on the log scale."""
+
+    scan_every_cycles: int = Field(ge=1)
+    scan_error: NonNegative
+    new_lesion: NonNegative
+    ctdna_error: NonNegative
+    ctdna_spread: NonNegative
+    laboratory_error: NonNegative
+    marker_detection: Probability
+
+
+class Access(Sourced):
+    """The variables through which social position acts: days of delay, and the share of oral doses taken."""
+
+    treatment_delay: Name
+    adherence: Name
+
+
+class Footprint(Sourced):
+    """kg CO2e of one item."""
+
+    item: Literal["visit", "infusion", "scan", "blood_panel", "bed_day", "km", "prompt"]
+    kgco2e: NonNegative
+
+
+Status = Literal["preferred", "option", "later", "not_recommended", "contraindicated"]
+
+
+class Rule(Sourced):
+    """A guideline statement: for patients of whom ``when`` is known, at these lines, ``regimen`` has this status."""
+
+    regimen: Name
+    lines: tuple[int, ...] = ()
+    when: str = ""
+    status: Status
+    level: Literal["A", "B", "C", "D", "E"]
+    escat: str = ""
+
+
+class Reward(Sourced):
+    """Weights that turn each term into quality-adjusted life years."""
+
+    outcome: float
+    guideline: NonNegative
+    fairness: NonNegative
+    carbon_per_tonne: NonNegative
+
+
+class Arm(Sourced):
+    """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported."""
+
+    trial: str
+    year: int = Field(ge=1980, le=2100)
+    population: str
+    published_population: str
+    line: int = Field(ge=1, le=4)
+    prior: str = ""
+    protocol: str
+    control: bool
+    use: Literal["fit", "check"]
+    n: int | None = Field(default=None, ge=1)
+    response: Probability | None = None
+    pfs_months: Positive | None = None
+    pfs_interval: tuple[float, float] | None = None
+    os_months: Positive | None = None
+    os_interval: tuple[float, float] | None = None
+    pfs_hazard_ratio: Positive | None = None
+    pfs_hazard_ratio_interval: tuple[float, float] | None = None
+    os_hazard_ratio: Positive | None = None
+    os_hazard_ratio_interval: tuple[float, float] | None = None
+    grade3: Probability | None = None
+    discontinuation: Probability | None = None
+    adverse_events: Literal["", "all_cause", "treatment_related"] = ""
+    landmarks: dict[Name, Probability] = {}
+    crossover: Probability = 0
+    scan_weeks: Positive = 6
+    note: str = ""
+
+
+class Card(Table):
+    """A disease. See CONTRIBUTING.md for how to write one. Hashable, so that what is made of it can be cached."""
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    id: Name
+    title: str
+    summary: str
+    cycle_weeks: Positive
+    horizon_cycles: int = Field(ge=2, le=2000)
+    grid_zone: str = Field(pattern=r"^[A-Z]{3}$")
+    sources: dict[Name, Source]
+    variables: tuple[AnyVariable, ...] = Field(min_length=1)
+    mechanisms: tuple[Mechanism, ...] = Field(min_length=1)
+    regimens: tuple[Regimen, ...] = Field(min_length=2)
+    clones: tuple[Clone, ...] = Field(min_length=1)
+    growth: Growth
+    immune: Immune
+    organs: tuple[Organ, ...] = Field(min_length=1)
+    toxicity: Toxicity
+    survival: Survival
+    performance: Performance
+    utility: Utility
+    tests: tuple[Test, ...] = Field(min_length=1)
+    observation: Observation
+    access: Access
+    footprints: tuple[Footprint, ...] = ()
+    guideline: tuple[Rule, ...] = Field(min_length=1)
+    reward: Reward
+    arms: tuple[Arm, ...] = ()

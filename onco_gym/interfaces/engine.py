@@ -1,0 +1,181 @@
+"""The compiled simulator behind every environment of a card.
+
+An engine holds a card's arrays and a pool of patients, and compiles what environments need: admit, step, readmit.
+Environments with the same card, cohort and weights share one engine, so each function is compiled once.
+"""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card, load_card
+from onco_gym.cards.scenario import params, scenario
+from onco_gym.patients import CausalGenerator, Cohort
+from onco_gym.patients.traits import encode
+from onco_gym.rewards import TERMS, blend, reward_terms
+from onco_gym.simulator.admit import admit, embody
+from onco_gym.simulator.chance import mix
+from onco_gym.simulator.observation import allowed, observe
+from onco_gym.simulator.state import Journey, Patient
+from onco_gym.simulator.step import Events, step
+
+POOL = 16_384
+"""Patients in the default cohort of an environment."""
+
+
+class Seat(NamedTuple):
+    """One environment's place in its sequence of patients."""
+
+    stream: jax.Array  # (n,) uint32, from the seed
+    episode: jax.Array  # (n,) uint32, episodes since the seed
+
+
+class Output(NamedTuple):
+    """What crosses to the caller after a cycle; batch first."""
+
+    observation: jax.Array  # (n, F)
+    mask: jax.Array  # (n, R) bool
+    reward: jax.Array  # (n,)
+    terminated: jax.Array  # (n,) bool
+    truncated: jax.Array  # (n,) bool
+    terms: jax.Array  # (terms, n)
+    given: jax.Array  # (n,) int32 regimen given
+
+
+class Engine:
+    """See the module.
+
+    Args:
+        card: a validated card.
+        cohort: the patients to draw from; by default :data:`POOL` patients of the card's own graph, seed 0.
+        weights: reward weights by term; by default the card's.
+        horizon: cycles until an episode is truncated; by default the card's.
+    """
+
+    def __init__(self, card: Card, cohort: Cohort, weights: Mapping[str, float], horizon: int) -> None:
+        self.card, self.cohort, self.weights, self.horizon = card, cohort, dict(weights), horizon
+        self.scenario, self.params = scenario(card), params(card)
+        blend(self.weights, jnp.zeros((len(TERMS), 1)))
+        self.pool = jax.jit(embody)(self.params, encode(card, cohort))
+        self.admit = jax.jit(self._admit)
+        self.step = jax.jit(self._step, donate_argnums=0)
+        self.readmit = jax.jit(self._readmit, donate_argnums=(0, 1))
+        self.view = jax.jit(self._view)
+
+    def journey(self, row: jax.Array, key: jax.Array) -> Journey:
+        """Journeys at their first visit of the pool's patients ``row`` (n,) with chance ``key`` (n,)."""
+        return admit(self.scenario, self.params, _take(self.pool, row), key)
+
+    def advance(self, journey: Journey, action: jax.Array) -> tuple[Journey, Events, jax.Array]:
+        """A cycle under ``action`` (n,): the journey after it, its events, its reward terms (terms, n)."""
+        after, events = step(self.scenario, self.params, journey, action)
+        return after, events, reward_terms(self.scenario, self.params, journey, after, events)
+
+    def step_autoreset(self, journey: Journey, seat: Seat, action: jax.Array) -> tuple[Journey, Seat, Output]:
+        """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
+
+        ``Output.observation`` is that of the new patient where an episode ended.
+        """
+        journey, output = self._step(journey, action)
+        ended = output.terminated | output.truncated
+        n = ended.shape[0]
+        few = min(n, max(32, n // 16))
+
+        def replace(size: int) -> tuple[Journey, Seat, jax.Array, jax.Array]:
+            where = jnp.nonzero(ended, size=size, fill_value=n)[0]
+            new_journey, new_seat, observation, mask = self._readmit(journey, seat, where)
+            return (
+                new_journey,
+                new_seat,
+                output.observation.at[where].set(observation, mode="drop"),
+                output.mask.at[where].set(mask, mode="drop"),
+            )
+
+        count = jnp.sum(ended)
+        branch = (count > 0).astype(jnp.int32) + (count > few)
+        keep = (journey, seat, output.observation, output.mask)
+        journey, seat, observation, mask = jax.lax.switch(
+            branch, [lambda: keep, lambda: replace(few), lambda: replace(n)]
+        )
+        return journey, seat, output._replace(observation=observation, mask=mask)
+
+    def draw(self, seat: Seat) -> tuple[jax.Array, jax.Array]:
+        """((n,) pool row, (n,) chance key) of the patient at ``seat``: a pure function of seed and episode."""
+        key = mix(seat.stream + seat.episode * jnp.uint32(0x9E3779B9))
+        return (mix(key ^ jnp.uint32(0x5BD1E995)) % jnp.uint32(len(self.cohort))).astype(jnp.int32), key
+
+    def _admit(self, seat: Seat) -> tuple[Journey, jax.Array, jax.Array]:
+        journey = self.journey(*self.draw(seat))
+        return journey, *self._view(journey)
+
+    def _view(self, journey: Journey) -> tuple[jax.Array, jax.Array]:
+        """((n, F) observation, (n, R) action mask)."""
+        observation = observe(self.scenario, self.params, journey).T
+        return observation, (allowed(self.params, journey.state) > 0.5).T
+
+    def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
+        after, events, terms = self.advance(journey, action)
+        observation, mask = self._view(after)
+        terminated = after.state.alive < 0.5
+        return after, Output(
+            observation=observation,
+            mask=mask,
+            reward=blend(self.weights, terms),
+            terminated=terminated,
+            truncated=~terminated & (after.state.cycle >= self.horizon),
+            terms=terms,
+            given=jnp.argmax(events.given, 0).astype(jnp.int32),
+        )
+
+    def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
+        """Replace the journeys at ``where`` by the next patients of their seats; indices past the end do nothing."""
+        chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
+        chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
+        fresh = self.journey(*self.draw(chosen))
+        journey = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), journey, fresh)
+        seat = seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop"))
+        return journey, seat, *self._view(fresh)
+
+
+def _take(patient: Patient, row: jax.Array) -> Patient:
+    return jax.tree.map(lambda values: jnp.take(values, row, axis=-1), patient)
+
+
+def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """(n,) uint32 streams of 64-bit seeds (splitmix64), so that neighbouring seeds share nothing."""
+    with np.errstate(over="ignore"):
+        z = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
+
+
+def make_engine(
+    card: str | os.PathLike[str] | Card,
+    cohort: Cohort | str | os.PathLike[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    horizon: int | None = None,
+) -> Engine:
+    """The engine for a card; see :class:`Engine`. Without a cohort of their own, equal engines are shared."""
+    loaded = card if isinstance(card, Card) else load_card(card)
+    if horizon is not None and horizon < 1:
+        raise ValueError(f"an episode needs at least one cycle, not {horizon}")
+    blended = {"outcome": loaded.reward.outcome, **(weights or {})}
+    length = horizon or loaded.horizon_cycles
+    if cohort is None:
+        return _shared(loaded, tuple(sorted(blended.items())), length)
+    patients = cohort if isinstance(cohort, Cohort) else Cohort.read(cohort, loaded)
+    if patients.card_id != loaded.id:
+        raise ValueError(f"the cohort holds patients of {patients.card_id!r}, the card is {loaded.id!r}")
+    return Engine(loaded, patients, blended, length)
+
+
+@functools.lru_cache(maxsize=16)
+def _shared(card: Card, weights: tuple[tuple[str, float], ...], horizon: int) -> Engine:
+    return Engine(card, CausalGenerator(card).sample(POOL, seed=0), dict(weights), horizon)

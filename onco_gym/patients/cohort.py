@@ -1,0 +1,193 @@
+"""A cohort: a typed table of patients, with the exogenous noise and random effects that made them."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card, digest
+from onco_gym.cards.scenario import effect_names
+from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Lognormal, Normal, Ordinal, Variable
+
+_FORMAT = 1
+
+
+class CohortError(ValueError):
+    """A cohort that cannot be made or read; the message says why."""
+
+
+@dataclass
+class Cohort:
+    """Patients of one card.
+
+    Attributes:
+        card_id: the card's id.
+        card_digest: fingerprint of the card that made it.
+        columns: variable name to (n,) values; categorical variables as level codes, in the card's order.
+        noise: variable name to (n,) uniform numbers in 0..1.
+        effects: random-effect name to (n,) standard normal numbers.
+        drawn: how many patients were drawn to find these (more than n where a condition was set).
+    """
+
+    card_id: str
+    card_digest: str
+    columns: dict[str, NDArray[Any]]
+    noise: dict[str, NDArray[np.float64]]
+    effects: dict[str, NDArray[np.float64]]
+    drawn: int = 0
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def take(self, rows: NDArray[np.intp]) -> "Cohort":
+        """The patients at ``rows``, in that order."""
+        return self._map(lambda values: values[rows])
+
+    def row(self, card: Card, index: int) -> dict[str, Any]:
+        """One patient as plain values: level names, numbers, true or false."""
+        return {variable.name: readable(variable, self.columns[variable.name][index]) for variable in card.variables}
+
+    @staticmethod
+    def concatenate(parts: Sequence["Cohort"]) -> "Cohort":
+        """One cohort after another; all of the same card."""
+        first = parts[0]
+
+        def joined(kind: str) -> dict[str, NDArray[Any]]:
+            return {name: np.concatenate([getattr(part, kind)[name] for part in parts]) for name in getattr(first, kind)}
+
+        return Cohort(first.card_id, first.card_digest, joined("columns"), joined("noise"), joined("effects"))
+
+    def _map(self, function: Any) -> "Cohort":
+        def each(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: function(value) for name, value in values.items()}
+
+        return Cohort(self.card_id, self.card_digest, each(self.columns), each(self.noise), each(self.effects))
+
+    def write(self, path: str | os.PathLike[str], card: Card) -> Path:
+        """Write to Parquet, atomically. Categorical variables are written as text."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        arrays = {}
+        for variable in card.variables:
+            values = self.columns[variable.name]
+            arrays[variable.name] = np.asarray(variable.levels)[values] if isinstance(variable, Categorical) else values
+        arrays.update({f"noise:{name}": values for name, values in self.noise.items()})
+        arrays.update({f"effect:{name}": values for name, values in self.effects.items()})
+        stamp = json.dumps({"format": _FORMAT, "card": self.card_id, "digest": self.card_digest})
+        table = pa.table(arrays).replace_schema_metadata({"onco_gym": stamp})
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        os.close(handle)
+        try:
+            pq.write_table(table, temporary)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return target
+
+    @staticmethod
+    def read(path: str | os.PathLike[str], card: Card) -> "Cohort":
+        """Read a Parquet file written by :meth:`write`, or any Parquet table with the card's variables as columns.
+
+        Where noise or random effects are missing they are completed by abduction.
+
+        Raises:
+            CohortError: if the file is damaged, belongs to another card, or lacks or misuses a column.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowException, OSError) as error:
+            raise CohortError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
+        stamp = json.loads((table.schema.metadata or {}).get(b"onco_gym", b"{}"))
+        if stamp.get("card", card.id) != card.id:
+            raise CohortError(f"{path}: holds patients of {stamp['card']!r}, expected {card.id!r}")
+        if table.num_rows == 0:
+            raise CohortError(f"{path}: holds no patients")
+        columns = {variable.name: _column(path, table, variable) for variable in card.variables}
+        noise = _numbers(path, table, "noise", [variable.name for variable in card.variables], 0.0, 1.0)
+        effects = _numbers(path, table, "effect", effect_names(card), -40.0, 40.0)
+        if noise is None or effects is None:
+            from onco_gym.patients.causal import CausalGenerator
+
+            completed = CausalGenerator(card).complete(columns)
+            noise, effects = noise or completed.noise, effects or completed.effects
+        return Cohort(card.id, digest(card), columns, noise, effects)
+
+
+def readable(variable: Variable, value: Any) -> Any:
+    """A column's value as a person would write it."""
+    if isinstance(variable, Categorical):
+        return variable.levels[int(value)]
+    return bool(value) if isinstance(variable, Bernoulli | Derived) else float(value)
+
+
+def with_flags(card: Card, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """``columns`` and one true/false column per flag, as expressions name them."""
+    result = dict(columns)
+    for variable in card.variables:
+        if isinstance(variable, Categorical):
+            for flag in variable.flags:
+                result[flag] = columns[variable.name] == variable.levels.index(flag)
+    return result
+
+
+def _column(path: Any, table: Any, variable: Variable) -> NDArray[Any]:
+    if variable.name not in table.column_names:
+        raise CohortError(f"{path}: has no column {variable.name!r}")
+    values = table[variable.name].to_numpy(zero_copy_only=False)
+    match variable:
+        case Categorical():
+            codes = {level: code for code, level in enumerate(variable.levels)}
+            wrong = [value for value in values if value not in codes]
+            if wrong:
+                raise CohortError(f"{path}: column {variable.name!r} holds {wrong[0]!r}, expected one of {list(variable.levels)}")
+            return np.array([codes[value] for value in values], np.int8)
+        case Bernoulli() | Derived():
+            if values.dtype != bool:
+                raise CohortError(f"{path}: column {variable.name!r} is {values.dtype}, expected true or false")
+            return values
+    if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+        raise CohortError(f"{path}: column {variable.name!r} must hold finite numbers")
+    values = values.astype(float)
+    if isinstance(variable, Ordinal):
+        allowed = np.isin(values, variable.values)
+        expected = f"one of {list(variable.values)}"
+    else:
+        low, high = (variable.low, variable.high) if isinstance(variable, Normal) else (0.0, _high(variable))
+        allowed = (values >= low) & (values <= high)
+        expected = f"{low:g}..{high:g}"
+    if not allowed.all():
+        raise CohortError(f"{path}: column {variable.name!r} holds {values[~allowed][0]:g}, expected {expected}")
+    return values
+
+
+def _high(variable: Variable) -> float:
+    return variable.high if isinstance(variable, Lognormal) else np.inf
+
+
+def _numbers(
+    path: Any, table: Any, prefix: str, names: Sequence[str], low: float, high: float
+) -> dict[str, NDArray[np.float64]] | None:
+    if not any(name.startswith(f"{prefix}:") for name in table.column_names):
+        return None
+    result = {}
+    for name in names:
+        if f"{prefix}:{name}" not in table.column_names:
+            raise CohortError(f"{path}: has no column '{prefix}:{name}'")
+        values = table[f"{prefix}:{name}"].to_numpy().astype(float)
+        if not ((values >= low) & (values <= high)).all():
+            raise CohortError(f"{path}: column '{prefix}:{name}' must lie in {low:g}..{high:g}")
+        result[name] = values
+    return result

@@ -1,0 +1,105 @@
+"""A cohort as numbers: which case of each rule applies to a patient, and the patient's random effects."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.checks import patient_vocabulary
+from onco_gym.cards.expressions import parse
+from onco_gym.cards.scenario import Scenario, column_range, columns_of, scenario
+from onco_gym.cards.schema import Categorical, Variable
+from onco_gym.patients.causal import case_index, log_effects
+from onco_gym.patients.cohort import Cohort, with_flags
+
+NEVER = 1e6
+"""Cycle of a test result that does not come."""
+
+Floats = NDArray[np.float32]
+Cases = NDArray[np.int32]
+
+
+class Traits(NamedTuple):
+    """Patients, batch last. Nothing here depends on a card's fitted figures, so calibration can vary those."""
+
+    growth_case: Cases  # (n,)
+    growth_effect: Floats  # (n,) standard normal, as all effects
+    initial_case: Cases  # (n,)
+    initial_effect: Floats  # (n,)
+    lesions_case: Cases  # (n,)
+    sensitivity_case: Cases  # (M, n)
+    sensitivity_effect: Floats  # (M, n)
+    sensitivity_shift: Floats  # (M, n) log
+    fraction_case: Cases  # (K, n)
+    fraction_effect: Floats  # (K, n)
+    frailty_effect: Floats  # (n,)
+    frailty_shift: Floats  # (n,) log
+    hazard_effect: Floats  # (n,)
+    hazard_shift: Floats  # (n,) log
+    shedding_effect: Floats  # (n,)
+    ecog: Floats  # (n,) at baseline
+    adherence: Floats  # (n,) share of tablets taken
+    delay: Floats  # (n,) cycles until treatment starts
+    result_cycle: Floats  # (T, n) cycle in which a test's result is known
+    shown: Floats  # (traits + biomarkers, n) observed columns, scaled to 0..1
+
+
+def encode(card: Card, cohort: Cohort) -> Traits:
+    """Turn a cohort into :class:`Traits`."""
+    n, layout = len(cohort), scenario(card)
+    columns = with_flags(card, cohort.columns)
+    vocabulary = patient_vocabulary(card)
+
+    def evaluate(text: str) -> Any:
+        return parse(text, vocabulary)(columns)
+
+    def cases(rows: Any) -> Cases:
+        return np.stack([case_index(row, evaluate, n) for row in rows]).astype(np.int32)
+
+    def effects(*names: str) -> Floats:
+        return np.stack([cohort.effects[name] for name in names]).astype(np.float32)
+
+    growth, days = card.growth, 7 * card.cycle_weeks
+    results = []
+    for test in card.tests:
+        wait = test.turnaround_days + (cohort.columns[test.delay] if test.delay else 0.0)
+        results.append(np.where(cohort.columns[test.access], np.floor(wait / days), NEVER))
+    values = Traits(
+        growth_case=cases([growth.per_cycle])[0],
+        growth_effect=effects("growth")[0],
+        initial_case=cases([growth.initial_cm3])[0],
+        initial_effect=effects("initial")[0],
+        lesions_case=cases([growth.lesions])[0],
+        sensitivity_case=cases(mechanism.sensitivity for mechanism in card.mechanisms),
+        sensitivity_effect=effects(*(f"mechanism:{mechanism.name}" for mechanism in card.mechanisms)),
+        sensitivity_shift=np.stack([log_effects(mechanism.modifiers, evaluate, n) for mechanism in card.mechanisms]),
+        fraction_case=cases(clone.log10_fraction for clone in card.clones),
+        fraction_effect=effects(*(f"clone:{clone.name}" for clone in card.clones)),
+        frailty_effect=effects("frailty")[0],
+        frailty_shift=log_effects(card.toxicity.effects, evaluate, n),
+        hazard_effect=effects("hazard")[0],
+        hazard_shift=log_effects(card.survival.effects, evaluate, n),
+        shedding_effect=effects("ctdna")[0],
+        ecog=cohort.columns[card.performance.variable],
+        adherence=cohort.columns[card.access.adherence],
+        delay=cohort.columns[card.access.treatment_delay] / days,
+        result_cycle=np.stack(results),
+        shown=_shown(card, layout, cohort),
+    )
+    return Traits(*(value if value.dtype == np.int32 else np.asarray(value, np.float32) for value in values))
+
+
+def _shown(card: Card, layout: Scenario, cohort: Cohort) -> Floats:
+    rows: dict[str, Any] = {}
+    for variable in card.variables:
+        for column, values in zip(columns_of(variable), _scaled(variable, cohort.columns[variable.name]), strict=True):
+            rows[column] = values
+    return np.stack([rows[name] for name in (*layout.traits, *layout.biomarkers)]).astype(np.float32)
+
+
+def _scaled(variable: Variable, values: NDArray[Any]) -> list[NDArray[Any]]:
+    if isinstance(variable, Categorical):
+        return [values == code for code in range(len(variable.levels))]
+    low, high = column_range(variable)
+    return [(values.astype(float) - low) / (high - low)]

@@ -1,0 +1,111 @@
+"""Chance as a pure function of (key, cycle, channel), and its two readings.
+
+*Sampled*: a counter hash gives the uniform number of a key, a cycle and a channel. Nothing is carried or split,
+and two journeys with the same key share their chance: that is what makes a counterfactual exact.
+*Expected*: events become their probabilities and errors vanish, so that a journey is smooth in its decisions.
+"""
+
+from enum import IntEnum, auto
+
+import jax
+import jax.numpy as jnp
+
+
+class Channel(IntEnum):
+    """What a uniform number is used for; one number per key, cycle and channel."""
+
+    DEATH = auto()
+    SEVERE = auto()
+    DISCONTINUE = auto()
+    SCAN = auto()
+    NEW_LESION = auto()
+    CTDNA = auto()
+    LDH = auto()
+    ALBUMIN = auto()
+    NEUTROPHILS = auto()
+
+
+def mix(x: jax.Array) -> jax.Array:
+    """A bijective hash of uint32 (the "lowbias32" finaliser of Ettinger)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+class Sampled:
+    """Draws for one cycle of each journey.
+
+    Args:
+        key: (n,) uint32.
+        cycle: (n,) int32.
+    """
+
+    def __init__(self, key: jax.Array, cycle: jax.Array) -> None:
+        self._seed = mix(key + cycle.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+
+    def _bits(self, channel: Channel) -> jax.Array:
+        return mix(self._seed ^ jnp.uint32((channel * 0x9E3779B9) & 0xFFFFFFFF))
+
+    def uniform(self, channel: Channel) -> jax.Array:
+        """(n,) numbers strictly between 0 and 1."""
+        return ((self._bits(channel) >> 9).astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+
+    def event(self, probability: jax.Array, channel: Channel) -> jax.Array:
+        """(n,) 1 where it happens, else 0."""
+        return (self.uniform(channel) < probability).astype(jnp.float32)
+
+    def normal(self, channel: Channel) -> jax.Array:
+        """(n,) standard normal numbers, as the sum of four uniform bytes: within 3.5 sd, and without a logarithm."""
+        bits = self._bits(channel)
+        total = sum(((bits >> shift) & jnp.uint32(0xFF)).astype(jnp.float32) for shift in (0, 8, 16, 24))
+        return (total - 510.0) * jnp.float32(1 / 147.80)
+
+    def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
+        """(O, n) competing events: at most one happens, each at its hazard."""
+        total = jnp.sum(hazards, 0)
+        reached = -jnp.log1p(-self.uniform(channel))  # cumulative hazard at which the first event comes
+        upper = jnp.cumsum(hazards, 0)
+        return ((reached < upper) & (reached >= upper - hazards) & (reached < total)).astype(jnp.float32)
+
+    def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """((n,) share of the cycle lived, (n,) died) under a constant hazard per cycle."""
+        share = -jnp.log1p(-self.uniform(channel)) / jnp.maximum(hazard, 1e-12)
+        return jnp.minimum(share, 1.0), (share < 1.0).astype(jnp.float32)
+
+    def above(self, margin: jax.Array, error: jax.Array) -> jax.Array:
+        """(n,) 1 where a measured margin is not negative. Its error is in the measurement already."""
+        del error
+        return (margin >= 0).astype(jnp.float32)
+
+
+class Expected:
+    """The mean of :class:`Sampled`, smooth in all its arguments."""
+
+    def event(self, probability: jax.Array, channel: Channel) -> jax.Array:
+        """(n,) the probability itself."""
+        del channel
+        return jnp.clip(probability, 0.0, 1.0)
+
+    def normal(self, channel: Channel) -> jax.Array:
+        """The mean error."""
+        del channel
+        return jnp.zeros(())
+
+    def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
+        """(O, n) probability of each of the competing events."""
+        del channel
+        total = jnp.maximum(jnp.sum(hazards, 0), 1e-12)
+        return hazards * (-jnp.expm1(-total) / total)
+
+    def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """((n,) mean share of the cycle lived, (n,) probability of death)."""
+        del channel
+        died = -jnp.expm1(-hazard)
+        return died / jnp.maximum(hazard, 1e-12), died
+
+    def above(self, margin: jax.Array, error: jax.Array) -> jax.Array:
+        """(n,) probability that the measured margin is not negative (logistic approximation of the normal)."""
+        return jax.nn.sigmoid(1.702 * margin / error)
+
+
+Chance = Sampled | Expected

@@ -1,0 +1,109 @@
+"""What can be seen of a patient: scans, ctDNA, laboratory values, tests with a result. Never the clones themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.simulator.chance import Channel, Expected, Sampled
+from onco_gym.simulator.state import Journey, Patient, State
+
+PROGRESSION, MINIMUM_MM = 1.2, 5.0
+"""RECIST 1.1: 20% and at least 5 mm above the nadir (Eisenhauer, Eur J Cancer 2009;45:228)."""
+
+
+def diameter(volume: jax.Array, lesions: jax.Array) -> jax.Array:
+    """(n,) mm, the sum of diameters of ``lesions`` equal spheres with ``volume`` (log cm3) in all."""
+    return 10.0 * jnp.exp((volume + np.float32(np.log(6 / np.pi)) + 2.0 * jnp.log(lesions)) / 3.0)
+
+
+def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled | Expected) -> jax.Array:
+    """(n,) mm, the sum of diameters as a reader measures it."""
+    return diameter(volume, patient.lesions) * (1 + params.scan_error * chance.normal(Channel.SCAN))
+
+
+def scan(
+    scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected
+) -> State:
+    """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression."""
+    volume = state.volume
+    due = (state.cycle % scenario.scan_every == 0).astype(jnp.float32)
+    measured = measure(params, patient, volume, chance)
+    limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
+    larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
+    new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(volume - state.scanned, 0.0)), Channel.NEW_LESION)
+    progressed = state.progressed + due * (1 - state.progressed) * (1 - (1 - larger) * (1 - new))
+    just = progressed - state.progressed
+    share = state.clones[1:] - volume
+    repeated = np.asarray(scenario.repeated, np.float32)[:, None]
+    tested = jnp.max(repeated * (state.result_cycle <= state.cycle), 0)
+    found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
+    return state._replace(
+        progressed=progressed,
+        diameter=_blend(due, measured, state.diameter),
+        nadir=_blend(due, jnp.minimum(measured, state.nadir), state.nadir),
+        scanned=_blend(due, volume, state.scanned),
+        since_scan=(1 - due) * (state.since_scan + 1),
+        marker=_blend(just * tested, found, state.marker),
+    )
+
+
+def allowed(params: Params, state: State) -> jax.Array:
+    """(R, n) 1 where a regimen can be given: not stopped for toxicity, not past its last cycle, fit enough for it."""
+    ecog = jnp.floor(state.performance + 0.5)
+    fit = (ecog <= params.max_ecog[:, None]) & (state.exposure < params.max_cycles[:, None])
+    return fit.astype(jnp.float32) * (1 - state.barred)
+
+
+def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
+    """(F, n) the observation, every number in 0..1; ``scenario.fields`` says what each is."""
+    patient, state, key = journey
+    chance = Sampled(key, state.cycle)
+    volume = state.volume
+    traits, biomarkers = len(scenario.traits), len(scenario.biomarkers)
+    known = (state.result_cycle <= state.cycle).astype(jnp.float32)
+    tests = jnp.stack([known[test] for test in scenario.biomarker_test]) if biomarkers else jnp.zeros((0, volume.shape[0]))
+    error = params.laboratory_error
+    burden = jnp.maximum(volume - params.log_reference, 0.0)
+    shed = volume + params.ctdna_error * chance.normal(Channel.CTDNA) + patient.shedding * np.float32(np.log(10))
+    blood = state.toxicity[0]  # organs start with the haematological class
+    raw = [
+        state.cycle.astype(jnp.float32),
+        state.line,
+        jnp.floor(state.performance + 0.5),
+        state.progressed,
+        state.diameter,
+        state.diameter / state.baseline - 1,
+        state.diameter / state.nadir - 1,
+        state.since_scan,
+        jax.nn.softplus(shed) * np.float32(1 / np.log(10)),
+        (0.7 + 0.45 * burden) * (1 + error * chance.normal(Channel.LDH)),
+        (42.0 - 4.0 * state.performance) * (1 + 0.5 * error * chance.normal(Channel.ALBUMIN)),
+        4.5 / (1 + 0.6 * blood) * (1 + 2 * error * chance.normal(Channel.NEUTROPHILS)),
+        state.held,
+        state.hospital,
+    ]
+    first = traits + biomarkers + len(scenario.tests)
+    dynamic = jnp.stack(
+        [(value - field.low) / (field.high - field.low) for value, field in zip(raw, scenario.fields[first:], strict=False)]
+    )
+    rows = [
+        patient.shown[:traits],
+        patient.shown[traits:] * tests,
+        known,
+        dynamic,
+        state.toxicity / 5.0,
+        state.marker,
+        one_hot(state.last, len(scenario.regimens)),
+        state.exposure / scenario.horizon,
+    ]
+    return jnp.clip(jnp.concatenate(rows), 0.0, 1.0)
+
+
+def one_hot(index: jax.Array, size: int) -> jax.Array:
+    """(size, n) 1 at ``index``, else 0."""
+    return (index[None] == jnp.arange(size, dtype=index.dtype)[:, None]).astype(jnp.float32)
+
+
+def _blend(share: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    return old + share * (new - old)

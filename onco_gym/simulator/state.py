@@ -1,0 +1,57 @@
+"""What the simulator moves: a patient (fixed), a state (changes every cycle), and the two together as a journey."""
+
+from typing import NamedTuple
+
+import jax
+
+
+class Patient(NamedTuple):
+    """A patient ready to be simulated; batch last."""
+
+    growth: jax.Array  # (n,) Gompertz rate per cycle
+    sensitivity: jax.Array  # (M, n)
+    clones: jax.Array  # (K, n) log cm3 at the start
+    lesions: jax.Array  # (n,) measured lesions
+    frailty: jax.Array  # (n,) factor on toxicity
+    hazard: jax.Array  # (n,) factor on death
+    shedding: jax.Array  # (n,) log10 ctDNA molecules per ml and cm3
+    ecog: jax.Array  # (n,) at the start
+    adherence: jax.Array  # (n,) share of tablets taken
+    delay: jax.Array  # (n,) cycles until treatment starts
+    result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
+    shown: jax.Array  # (traits + biomarkers, n) scaled to 0..1
+
+
+class State(NamedTuple):
+    """Where a patient stands at the start of a cycle; batch last."""
+
+    cycle: jax.Array  # (n,) int32
+    alive: jax.Array  # (n,) 1 or 0; in the expected reading the probability of being alive
+    clones: jax.Array  # (K, n) log cm3
+    volume: jax.Array  # (n,) log cm3 of all clones together
+    response: jax.Array  # (n,) immune kill per cycle
+    toxicity: jax.Array  # (O, n) grades
+    performance: jax.Array  # (n,) ECOG, continuous
+    held: jax.Array  # (n,) share of the next dose withheld
+    hospital: jax.Array  # (n,) days in the last cycle
+    barred: jax.Array  # (R, n) stopped for good for toxicity
+    exposure: jax.Array  # (R, n) cycles received
+    last: jax.Array  # (n,) int32 regimen of the last cycle, -1 before the first
+    treatment: jax.Array  # (R, n) regimen of the current line
+    line: jax.Array  # (n,) lines started
+    progressed: jax.Array  # (n,) on the current line
+    diameter: jax.Array  # (n,) mm, measured sum at the last scan
+    baseline: jax.Array  # (n,) mm, at the start of the line
+    nadir: jax.Array  # (n,) mm, smallest of the line
+    scanned: jax.Array  # (n,) log cm3, true volume at the last scan
+    since_scan: jax.Array  # (n,) cycles
+    marker: jax.Array  # (K - 1, n) resistant clones detected
+    result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
+
+
+class Journey(NamedTuple):
+    """A patient under way. ``key`` is the source of all chance: same key, same patient, same decisions, same journey."""
+
+    patient: Patient
+    state: State
+    key: jax.Array  # (n,) uint32

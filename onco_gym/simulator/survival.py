@@ -1,0 +1,41 @@
+"""Performance status, death and the utility of being alive."""
+
+import jax
+import jax.numpy as jnp
+
+from onco_gym.cards.scenario import Params
+
+
+def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.Array, toxicity: jax.Array) -> jax.Array:
+    """(n,) ECOG after a cycle: pulled towards the patient's own level plus burden plus toxicity.
+
+    Args:
+        before: (n,) continuous ECOG.
+        ecog: (n,) ECOG at diagnosis, the patient's own level at the reference volume.
+        volume: (n,) log cm3.
+        toxicity: (O, n) grades.
+    """
+    room = params.log_capacity - params.log_reference
+    burden = jnp.clip((volume - params.log_reference) / room, -0.25, 1.0)
+    target = ecog + params.burden_weight * burden + params.toxicity_weight * jnp.sum(toxicity, 0)
+    return jnp.clip(before + params.performance_rate * (target - before), 0.0, 4.0)
+
+
+def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array) -> jax.Array:
+    """(n,) hazard of death per cycle from the disease and its background.
+
+    Args:
+        factor: (n,) the patient's own factor.
+        volume: (n,) log cm3.
+        ecog: (n,) continuous ECOG.
+    """
+    log_tumour = params.burden_exponent * (volume - params.log_reference) + params.ecog_log_hazard * (ecog - 1.0)
+    return factor * (params.background + params.tumour_hazard * jnp.exp(log_tumour))
+
+
+def utility(params: Params, ecog: jax.Array, progressed: jax.Array, toxicity: jax.Array, infusions: jax.Array) -> jax.Array:
+    """(n,) health utility of a cycle, 0 (as bad as death) to 1 (full health); never negative."""
+    base, per_ecog, per_progression, per_infusion = params.utility
+    loss = per_ecog * ecog + per_progression * progressed + per_infusion * infusions
+    loss = loss + jnp.sum(params.disutility[:, None] * toxicity, 0)
+    return jnp.clip(base - loss, 0.0, 1.0)

@@ -1,0 +1,56 @@
+"""Toxicity by organ class: standing grades, grade 3+ events, and what follows from them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from onco_gym.cards.scenario import Params
+from onco_gym.simulator.chance import Chance, Channel
+
+
+class Harm(NamedTuple):
+    """What treatment did in a cycle."""
+
+    toxicity: jax.Array  # (O, n) grades after the cycle
+    severe: jax.Array  # (n,) a grade 3+ event happened: the next cycle is held
+    hospital: jax.Array  # (n,) days
+    fatal: jax.Array  # (n,) hazard of death it adds to this cycle
+    stop: jax.Array  # (n,) the regimen is stopped for good
+
+
+def suffer(
+    params: Params,
+    chance: Chance,
+    toxicity: jax.Array,
+    severe_hazard: jax.Array,
+    burden: jax.Array,
+    discontinue: jax.Array,
+    exposure: jax.Array,
+    dose: jax.Array,
+) -> Harm:
+    """One cycle of toxicity.
+
+    Args:
+        toxicity: (O, n) grades before.
+        severe_hazard: (O, n) hazard of a grade 3+ event in the regimen's first cycle, frailty included.
+        burden: (n,) standing grade of the regimen, frailty included.
+        discontinue: (n,) probability of stopping, given a grade 3+ event.
+        exposure: (n,) cycles already had of the regimen; the risk fades with it.
+        dose: (n,) share of the dose given.
+    """
+    hazard = severe_hazard * (dose * jnp.exp(-exposure / params.onset_cycles))
+    events = chance.one_of(hazard, Channel.SEVERE)
+    share = severe_hazard / jnp.maximum(jnp.sum(severe_hazard, 0), 1e-9)
+    standing = share * (burden * dose)
+    recovery = params.recovery[:, None]
+    level = toxicity + recovery * (standing - toxicity)
+    level = level + events * jnp.maximum(3.5 - level, 0.0)
+    any_event = jnp.sum(events, 0)
+    return Harm(
+        toxicity=jnp.clip(level, 0.0, 5.0),
+        severe=any_event,
+        hospital=jnp.sum(events * params.hospital_days[:, None], 0),
+        fatal=jnp.sum(events * params.fatal[:, None], 0),
+        stop=chance.event(any_event * discontinue, Channel.DISCONTINUE),
+    )

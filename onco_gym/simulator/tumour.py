@@ -1,0 +1,68 @@
+"""Clones: Gompertz growth, kill by mechanism, immune response, acquired resistance."""
+
+import jax
+import jax.numpy as jnp
+
+from onco_gym.cards.scenario import Params
+
+ONE_CELL = -20.7
+"""log cm3 of a single cell (10^9 cells per cm3)."""
+_EXTINCT = -27.6  # log cm3; below one cell nothing grows, and nothing is counted further down
+
+
+def log_volume(clones: jax.Array) -> jax.Array:
+    """(n,) log cm3 of all clones (K, n) together."""
+    return jax.nn.logsumexp(clones, axis=0)
+
+
+def grow(
+    params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array, kill: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One cycle of growth and kill.
+
+    Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by
+    ``exp(-growth)`` a cycle, ``growth`` being the Gompertz rate. Clones share the room, so killing one
+    makes the others grow faster.
+
+    Args:
+        growth: (n,) Gompertz rate per cycle.
+        clones: (K, n) log cm3.
+        volume: (n,) log cm3 of all clones together.
+        kill: (K, n) log kill this cycle, at least 0.
+
+    Returns:
+        (K, n) and (n,) log cm3 a cycle later, of each clone and of all.
+    """
+    room = jnp.maximum(params.log_capacity - volume, 0.0)
+    step = -jnp.expm1(-growth) * room
+    living = jnp.clip(clones - ONE_CELL, 0.0, 1.0)
+    grown = clones + params.fitness[:, None] * step * living - kill
+    size = jnp.exp(jnp.maximum(grown, _EXTINCT))
+    size = size + _multiply(params.flux, size)
+    return jnp.log(size), jnp.log(jnp.sum(size, 0))
+
+
+def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: jax.Array) -> jax.Array:
+    """(K, n) kill of each clone.
+
+    Args:
+        effect: (M, n) kill by mechanism, before resistance.
+        response: (n,) immune kill, before escape.
+        immune: (M,) 1 for immune mechanisms, which act through ``response`` only.
+    """
+    direct = _multiply((1 - params.resistance) * (1 - immune), effect)
+    return direct + (1 - params.immune_resistance)[:, None] * response
+
+
+def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> jax.Array:
+    """(n,) next immune response: it rises to the drive of the drugs, and wanes the slower the stronger it is."""
+    waning = params.immune_waning * params.immune_memory / (params.immune_memory + response)
+    return response + jnp.where(drive > response, params.immune_onset, waning) * (drive - response)
+
+
+def _multiply(matrix: jax.Array, columns: jax.Array) -> jax.Array:
+    """matrix @ columns, summed in one fixed order so that the result does not depend on the batch size."""
+    total = matrix[:, 0][:, None] * columns[0]
+    for j in range(1, columns.shape[0]):
+        total = total + matrix[:, j][:, None] * columns[j]
+    return total
