@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,31 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from onco_gym.cards.checks import Mismatch, check
+from onco_gym.cards.files import CardError, card_files, card_id
 from onco_gym.cards.schema import Card
-
-_PACKAGED = Path(__file__).parents[1] / "cards_data"
-_CHECKOUT = Path(__file__).parents[2] / "envs"
-_HEAD = re.compile(r'^id = "(\w+)"$')
-
-
-class CardError(ValueError):
-    """A card that cannot be used; the message names the file, the key, the value and what was expected."""
-
-
-def card_files() -> dict[str, Path]:
-    """The shipped cards: name (the file's stem) to path."""
-    folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def card_id(path: Path) -> str:
-    """The environment name on a card's first line, read without parsing the rest."""
-    with path.open(encoding="utf-8") as file:
-        match = _HEAD.match(file.readline().rstrip())
-    if match is None:
-        raise CardError(f'{path}: the first line of a card must be its id, as in: id = "NSCLC"')
-    return match[1]
-
 
 def load_card(card: str | os.PathLike[str]) -> Card:
     """Load and validate a card.

@@ -68,19 +68,19 @@ class Scenario:
         return self.regimens.index(SUPPORTIVE)
 
 
+REGIMEN_COLUMNS = """What stands in a row of ``Params.regimens``, in this order:
+M columns: log kill per cycle at sensitivity 1, by mechanism; O columns: hazard of a grade 3+ event in the first cycle, by
+organ; then standing toxicity in grades; probability of stopping for good, given a grade 3+ event; share of the kill that
+depends on taking tablets; infusions per cycle."""
+
+
 class Params(NamedTuple):
     """Everything that could be fitted. R regimens, M mechanisms, K clones, O organs, C cases.
 
     Tables of regimens have 2R rows: R for induction, then R for maintenance.
     """
 
-    kill: Array  # (2R, M) log kill per cycle at sensitivity 1
-    severe: Array  # (2R, O) hazard of a grade 3+ event in the first cycle
-    burden: Array  # (2R,) standing toxicity, grades
-    discontinue: Array  # (2R,) probability of stopping for good, given a grade 3+ event
-    oral: Array  # (R,) share of the kill that depends on taking tablets
-    infusions: Array  # (R,) per cycle
-    visits: Array  # (R,) per cycle
+    regimens: Array  # (2R, M + O + 4): see REGIMEN_COLUMNS
     induction: Array  # (R,) cycles
     max_cycles: Array  # (R,) cycles
     max_ecog: Array  # (R,) worst ECOG at which it is given
@@ -228,14 +228,14 @@ def params(card: Card) -> Params:
     for row, clone in enumerate(card.clones):
         if clone.acquired:
             flux[row, clones.index(clone.acquired.origin)] = clone.acquired.per_cycle
+    rest = [
+        [regimen.burden, _discontinue(regimen), {"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0), regimen.infusions_per_cycle]
+        for regimen in regimens
+    ]
+    lasting = np.array(rest) * np.concatenate([after, np.ones((len(regimens), 3))], 1)
+    early, late = (_table(_kill(regimen, mechanisms, late) for regimen in regimens) for late in (False, True))
     values = {
-        "kill": np.concatenate([_table(_kill(regimen, mechanisms, late) for regimen in regimens) for late in (False, True)]),
-        "severe": np.concatenate([severe, severe * after]),
-        "burden": np.concatenate([np.array([[r.burden] for r in regimens]), np.array([[r.burden] for r in regimens]) * after])[:, 0],
-        "discontinue": np.tile([_discontinue(regimen) for regimen in regimens], 2),
-        "oral": [{"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0) for regimen in regimens],
-        "infusions": [regimen.infusions_per_cycle for regimen in regimens],
-        "visits": [regimen.visits_per_cycle for regimen in regimens],
+        "regimens": np.concatenate([np.concatenate([early, severe, rest], 1), np.concatenate([late, severe * after, lasting], 1)]),
         "induction": [regimen.induction.cycles if regimen.induction else 1e6 for regimen in regimens],
         "max_cycles": [regimen.max_cycles or 1e6 for regimen in regimens],
         "max_ecog": [regimen.max_ecog for regimen in regimens],

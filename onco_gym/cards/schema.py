@@ -382,9 +382,13 @@ class Observation(Sourced):
 
 
 class Access(Sourced):
-    """The variables through which social position acts: days of delay, and the share of oral doses taken."""
+    """The variables through which social position acts: days from diagnosis to treatment, and the share of tablets taken.
+
+    A journey starts ``usual_delay_days`` after diagnosis; what a patient waits beyond that, the tumour is untreated.
+    """
 
     treatment_delay: Name
+    usual_delay_days: NonNegative
     adherence: Name
 
 
@@ -419,7 +423,11 @@ class Reward(Sourced):
 
 
 class Arm(Sourced):
-    """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported."""
+    """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported.
+
+    ``protocol`` and ``prior`` are regimens in order, separated by ``>``; each is given until progression.
+    ``crossover`` is the share of patients who go on to the second regimen of the protocol; the others skip it.
+    """
 
     trial: str
     year: int = Field(ge=1980, le=2100)

@@ -1,13 +1,14 @@
 """The compiled simulator behind every environment of a card.
 
-An engine holds a card's arrays and a pool of patients, and compiles what environments need: admit, step, readmit.
+An engine holds a card's arrays and a pool of patients, and compiles what environments need: ``admit``, ``step`` and
+``readmit`` hand out observations batch first; the functions they are made of keep the batch last.
 Environments with the same card, cohort and weights share one engine, so each function is compiled once.
 """
 
 import functools
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,10 @@ from onco_gym.simulator.admit import admit, embody
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import allowed, observe
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import Events, step
+from onco_gym.simulator.step import step
+
+# A single patient's cycle takes a microsecond: handing it to another thread costs twenty. Takes effect if JAX has not started.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 POOL = 16_384
 """Patients in the default cohort of an environment."""
@@ -32,15 +36,15 @@ POOL = 16_384
 class Seat(NamedTuple):
     """One environment's place in its sequence of patients."""
 
-    stream: jax.Array  # (n,) uint32, from the seed
-    episode: jax.Array  # (n,) uint32, episodes since the seed
+    stream: Any  # (n,) uint32, from the seed; NumPy's or JAX's
+    episode: Any  # (n,) uint32, episodes since the seed
 
 
 class Output(NamedTuple):
-    """What crosses to the caller after a cycle; batch first."""
+    """What an agent gets after a cycle; batch last."""
 
-    observation: jax.Array  # (n, F)
-    mask: jax.Array  # (n, R) bool
+    observation: jax.Array  # (F, n)
+    mask: jax.Array  # (R, n) bool
     reward: jax.Array  # (n,)
     terminated: jax.Array  # (n,) bool
     truncated: jax.Array  # (n,) bool
@@ -63,65 +67,24 @@ class Engine:
         self.scenario, self.params = scenario(card), params(card)
         blend(self.weights, jnp.zeros((len(TERMS), 1)))
         self.pool = jax.jit(embody)(self.params, encode(card, cohort))
+        self.single: Any = None  # compiled for one patient, by the single environment
         self.admit = jax.jit(self._admit)
         self.step = jax.jit(self._step, donate_argnums=0)
         self.readmit = jax.jit(self._readmit, donate_argnums=(0, 1))
-        self.view = jax.jit(self._view)
 
     def journey(self, row: jax.Array, key: jax.Array) -> Journey:
         """Journeys at their first visit of the pool's patients ``row`` (n,) with chance ``key`` (n,)."""
         return admit(self.scenario, self.params, _take(self.pool, row), key)
 
-    def advance(self, journey: Journey, action: jax.Array) -> tuple[Journey, Events, jax.Array]:
-        """A cycle under ``action`` (n,): the journey after it, its events, its reward terms (terms, n)."""
+    def look(self, journey: Journey) -> tuple[jax.Array, jax.Array]:
+        """((F, n) observation, (R, n) action mask)."""
+        return observe(self.scenario, self.params, journey), allowed(self.params, journey.state) > 0.5
+
+    def cycle(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
+        """A cycle under ``action`` (n,) int32, and what an agent gets for it."""
         after, events = step(self.scenario, self.params, journey, action)
-        return after, events, reward_terms(self.scenario, self.params, journey, after, events)
-
-    def step_autoreset(self, journey: Journey, seat: Seat, action: jax.Array) -> tuple[Journey, Seat, Output]:
-        """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
-
-        ``Output.observation`` is that of the new patient where an episode ended.
-        """
-        journey, output = self._step(journey, action)
-        ended = output.terminated | output.truncated
-        n = ended.shape[0]
-        few = min(n, max(32, n // 16))
-
-        def replace(size: int) -> tuple[Journey, Seat, jax.Array, jax.Array]:
-            where = jnp.nonzero(ended, size=size, fill_value=n)[0]
-            new_journey, new_seat, observation, mask = self._readmit(journey, seat, where)
-            return (
-                new_journey,
-                new_seat,
-                output.observation.at[where].set(observation, mode="drop"),
-                output.mask.at[where].set(mask, mode="drop"),
-            )
-
-        count = jnp.sum(ended)
-        branch = (count > 0).astype(jnp.int32) + (count > few)
-        keep = (journey, seat, output.observation, output.mask)
-        journey, seat, observation, mask = jax.lax.switch(
-            branch, [lambda: keep, lambda: replace(few), lambda: replace(n)]
-        )
-        return journey, seat, output._replace(observation=observation, mask=mask)
-
-    def draw(self, seat: Seat) -> tuple[jax.Array, jax.Array]:
-        """((n,) pool row, (n,) chance key) of the patient at ``seat``: a pure function of seed and episode."""
-        key = mix(seat.stream + seat.episode * jnp.uint32(0x9E3779B9))
-        return (mix(key ^ jnp.uint32(0x5BD1E995)) % jnp.uint32(len(self.cohort))).astype(jnp.int32), key
-
-    def _admit(self, seat: Seat) -> tuple[Journey, jax.Array, jax.Array]:
-        journey = self.journey(*self.draw(seat))
-        return journey, *self._view(journey)
-
-    def _view(self, journey: Journey) -> tuple[jax.Array, jax.Array]:
-        """((n, F) observation, (n, R) action mask)."""
-        observation = observe(self.scenario, self.params, journey).T
-        return observation, (allowed(self.params, journey.state) > 0.5).T
-
-    def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
-        after, events, terms = self.advance(journey, action)
-        observation, mask = self._view(after)
+        terms = reward_terms(self.scenario, self.params, journey, after, events)
+        observation, mask = self.look(after)
         terminated = after.state.alive < 0.5
         return after, Output(
             observation=observation,
@@ -130,17 +93,65 @@ class Engine:
             terminated=terminated,
             truncated=~terminated & (after.state.cycle >= self.horizon),
             terms=terms,
-            given=jnp.argmax(events.given, 0).astype(jnp.int32),
+            given=after.state.last,
         )
 
-    def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
-        """Replace the journeys at ``where`` by the next patients of their seats; indices past the end do nothing."""
+    def readmit_at(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
+        """Replace the journeys at ``where`` by the next patients of their seats; indices past the end do nothing.
+
+        Returns:
+            Journeys and seats, and the first observation (F, len(where)) and mask of the new patients.
+        """
         chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
         chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
         fresh = self.journey(*self.draw(chosen))
         journey = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), journey, fresh)
         seat = seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop"))
-        return journey, seat, *self._view(fresh)
+        return journey, seat, *self.look(fresh)
+
+    def step_autoreset(self, journey: Journey, seat: Seat, action: jax.Array) -> tuple[Journey, Seat, Output]:
+        """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
+
+        ``Output.observation`` is that of the new patient where an episode ended.
+        """
+        journey, output = self.cycle(journey, action)
+        ended = output.terminated | output.truncated
+        n = ended.shape[0]
+        few = min(n, max(32, n // 16))
+
+        def replace(size: int) -> tuple[Journey, Seat, jax.Array, jax.Array]:
+            where = jnp.nonzero(ended, size=size, fill_value=n)[0]
+            new_journey, new_seat, observation, mask = self.readmit_at(journey, seat, where)
+            return (
+                new_journey,
+                new_seat,
+                output.observation.at[:, where].set(observation, mode="drop"),
+                output.mask.at[:, where].set(mask, mode="drop"),
+            )
+
+        count = jnp.sum(ended)
+        branch = (count > 0).astype(jnp.int32) + (count > few)
+        keep = (journey, seat, output.observation, output.mask)
+        journey, seat, observation, mask = jax.lax.switch(branch, [lambda: keep, lambda: replace(few), lambda: replace(n)])
+        return journey, seat, output._replace(observation=observation, mask=mask)
+
+    def draw(self, seat: Seat) -> tuple[Any, Any]:
+        """((n,) pool row, (n,) chance key) of the patient at ``seat``: a pure function of seed and episode."""
+        key = mix(seat.stream + seat.episode * np.uint32(0x9E3779B9))
+        return (mix(key ^ np.uint32(0x5BD1E995)) % np.uint32(len(self.cohort))).astype(np.int32), key
+
+    def _admit(self, seat: Seat) -> tuple[Journey, jax.Array, jax.Array]:
+        journey = self.journey(*self.draw(seat))
+        observation, mask = self.look(journey)
+        return journey, observation.T, mask.T
+
+    def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
+        after, output = self.cycle(journey, action)
+        return after, output._replace(observation=output.observation.T, mask=output.mask.T)
+
+    def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
+        journey, seat, observation, mask = self.readmit_at(journey, seat, where)
+        return journey, seat, observation.T, mask.T
 
 
 def _take(patient: Patient, row: jax.Array) -> Patient:

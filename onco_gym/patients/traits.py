@@ -40,7 +40,7 @@ class Traits(NamedTuple):
     shedding_effect: Floats  # (n,)
     ecog: Floats  # (n,) at baseline
     adherence: Floats  # (n,) share of tablets taken
-    delay: Floats  # (n,) cycles until treatment starts
+    delay: Floats  # (n,) cycles that treatment starts late
     result_cycle: Floats  # (T, n) cycle in which a test's result is known
     shown: Floats  # (traits + biomarkers, n) observed columns, scaled to 0..1
 
@@ -83,7 +83,7 @@ def encode(card: Card, cohort: Cohort) -> Traits:
         shedding_effect=effects("ctdna")[0],
         ecog=cohort.columns[card.performance.variable],
         adherence=cohort.columns[card.access.adherence],
-        delay=cohort.columns[card.access.treatment_delay] / days,
+        delay=np.maximum(cohort.columns[card.access.treatment_delay] - card.access.usual_delay_days, 0.0) / days,
         result_cycle=np.stack(results),
         shown=_shown(card, layout, cohort),
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.patients.traits import Traits
 from onco_gym.simulator.chance import Chance, Expected, Sampled
-from onco_gym.simulator.observation import measure
+from onco_gym.simulator.observation import measure, visible_volume
 from onco_gym.simulator.state import Journey, Patient, State
 from onco_gym.simulator.tumour import log_volume
 
@@ -72,7 +72,7 @@ def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, 
         diameter=measured,
         baseline=measured,
         nadir=measured,
-        scanned=volume,
+        scanned=visible_volume(volume),
         since_scan=zero,
         marker=jnp.zeros((len(scenario.clones) - 1, n), jnp.float32),
         result_cycle=patient.result_cycle,

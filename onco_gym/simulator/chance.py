@@ -6,9 +6,11 @@ and two journeys with the same key share their chance: that is what makes a coun
 """
 
 from enum import IntEnum, auto
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Channel(IntEnum):
@@ -25,11 +27,11 @@ class Channel(IntEnum):
     NEUTROPHILS = auto()
 
 
-def mix(x: jax.Array) -> jax.Array:
-    """A bijective hash of uint32 (the "lowbias32" finaliser of Ettinger)."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
+def mix(x: Any) -> Any:
+    """A bijective hash of uint32 arrays, NumPy's or JAX's (the "lowbias32" finaliser of Ettinger)."""
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
 
 
 class Sampled:

@@ -17,6 +17,11 @@ def diameter(volume: jax.Array, lesions: jax.Array) -> jax.Array:
     return 10.0 * jnp.exp((volume + np.float32(np.log(6 / np.pi)) + 2.0 * jnp.log(lesions)) / 3.0)
 
 
+def visible_volume(volume: jax.Array) -> jax.Array:
+    """(n,) log(1 + cm3): growth that a scan could show; microscopic regrowth counts for nothing."""
+    return jax.nn.softplus(volume)
+
+
 def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled | Expected) -> jax.Array:
     """(n,) mm, the sum of diameters as a reader measures it."""
     return diameter(volume, patient.lesions) * (1 + params.scan_error * chance.normal(Channel.SCAN))
@@ -26,12 +31,12 @@ def scan(
     scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected
 ) -> State:
     """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression."""
-    volume = state.volume
+    volume, visible = state.volume, visible_volume(state.volume)
     due = (state.cycle % scenario.scan_every == 0).astype(jnp.float32)
     measured = measure(params, patient, volume, chance)
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
-    new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(volume - state.scanned, 0.0)), Channel.NEW_LESION)
+    new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(visible - state.scanned, 0.0)), Channel.NEW_LESION)
     progressed = state.progressed + due * (1 - state.progressed) * (1 - (1 - larger) * (1 - new))
     just = progressed - state.progressed
     share = state.clones[1:] - volume
@@ -42,7 +47,7 @@ def scan(
         progressed=progressed,
         diameter=_blend(due, measured, state.diameter),
         nadir=_blend(due, jnp.minimum(measured, state.nadir), state.nadir),
-        scanned=_blend(due, volume, state.scanned),
+        scanned=_blend(due, visible, state.scanned),
         since_scan=(1 - due) * (state.since_scan + 1),
         marker=_blend(just * tested, found, state.marker),
     )

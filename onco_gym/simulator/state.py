@@ -17,7 +17,7 @@ class Patient(NamedTuple):
     shedding: jax.Array  # (n,) log10 ctDNA molecules per ml and cm3
     ecog: jax.Array  # (n,) at the start
     adherence: jax.Array  # (n,) share of tablets taken
-    delay: jax.Array  # (n,) cycles until treatment starts
+    delay: jax.Array  # (n,) cycles that treatment starts late
     result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
     shown: jax.Array  # (traits + biomarkers, n) scaled to 0..1
 
@@ -43,7 +43,7 @@ class State(NamedTuple):
     diameter: jax.Array  # (n,) mm, measured sum at the last scan
     baseline: jax.Array  # (n,) mm, at the start of the line
     nadir: jax.Array  # (n,) mm, smallest of the line
-    scanned: jax.Array  # (n,) log cm3, true volume at the last scan
+    scanned: jax.Array  # (n,) visible log volume at the last scan
     since_scan: jax.Array  # (n,) cycles
     marker: jax.Array  # (K - 1, n) resistant clones detected
     result_cycle: jax.Array  # (T, n) cycle in which a test's result is known

@@ -131,15 +131,12 @@ def _regimen_rows(params: Params, state: State, given: jax.Array, exact: bool) -
 
     ``exact`` says that one regimen is given whole: its row is looked up. Otherwise rows are mixed.
     """
-    twice = [jnp.tile(jnp.asarray(values), 2)[:, None] for values in (params.oral, params.infusions)]
-    columns = [params.kill, params.severe, params.burden[:, None], params.discontinue[:, None], *twice]
-    table = jnp.concatenate([jnp.asarray(column) for column in columns], axis=1)
     late = (state.exposure >= params.induction[:, None]).astype(jnp.float32)
     if exact:
         row = jnp.argmax(given, 0) + given.shape[0] * jnp.max(given * late, 0).astype(jnp.int32)
-        return jnp.take(table.T, row, axis=1, mode="clip")
+        return jnp.take(jnp.asarray(params.regimens).T, row, axis=1, mode="clip")
     weights = jnp.concatenate([given * (1 - late), given * late])
-    return jax.lax.dot_general(table, weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST)
+    return jax.lax.dot_general(jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST)
 
 
 __all__ = ["Events", "Journey", "Patient", "State", "step"]
