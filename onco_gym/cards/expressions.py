@@ -54,6 +54,10 @@ class Expression:
         """
         return self._run(columns)
 
+    def holds(self, columns: Mapping[str, Any]) -> Any:
+        """The same, as a boolean array: where the condition holds."""
+        return _truth(self._run(columns))
+
 
 def parse(text: str, levels: Levels) -> Expression:
     """Parse ``text``, which may use the variables in ``levels``.

@@ -24,7 +24,7 @@ from onco_gym.simulator.admit import admit, embody
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import allowed, observe
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import step
+from onco_gym.simulator.step import Events, step
 
 # A single patient's cycle takes a microsecond: handing it to another thread costs twenty. Takes effect if JAX has not started.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -80,13 +80,13 @@ class Engine:
         """((F, n) observation, (R, n) action mask)."""
         return observe(self.scenario, self.params, journey), allowed(self.params, journey.state) > 0.5
 
-    def cycle(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
-        """A cycle under ``action`` (n,) int32, and what an agent gets for it."""
+    def cycle(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output, Events]:
+        """A cycle under ``action`` (n,) int32: the journey after it, what an agent gets, and what happened."""
         after, events = step(self.scenario, self.params, journey, action)
         terms = reward_terms(self.scenario, self.params, journey, after, events)
         observation, mask = self.look(after)
         terminated = after.state.alive < 0.5
-        return after, Output(
+        output = Output(
             observation=observation,
             mask=mask,
             reward=blend(self.weights, terms),
@@ -95,6 +95,7 @@ class Engine:
             terms=terms,
             given=after.state.last,
         )
+        return after, output, events
 
     def readmit_at(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
         """Replace the journeys at ``where`` by the next patients of their seats; indices past the end do nothing.
@@ -114,7 +115,7 @@ class Engine:
 
         ``Output.observation`` is that of the new patient where an episode ended.
         """
-        journey, output = self.cycle(journey, action)
+        journey, output, _ = self.cycle(journey, action)
         ended = output.terminated | output.truncated
         n = ended.shape[0]
         few = min(n, max(32, n // 16))
@@ -146,7 +147,7 @@ class Engine:
         return journey, observation.T, mask.T
 
     def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
-        after, output = self.cycle(journey, action)
+        after, output, _ = self.cycle(journey, action)
         return after, output._replace(observation=output.observation.T, mask=output.mask.T)
 
     def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:

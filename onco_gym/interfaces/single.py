@@ -220,7 +220,7 @@ class _Compiled:
     def _step(self, flat: jax.Array, action: jax.Array, turns: jax.Array) -> jax.Array:
         def cycle(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             flat, action = carry
-            after, output = self._engine.cycle(self.layout.unpack(flat[: self.head]), action[None])
+            after, output, _ = self._engine.cycle(self.layout.unpack(flat[: self.head]), action[None])
             head = [output.reward, output.terminated, output.truncated, output.given, flat[self.head + 4 : self.head + 5]]
             head = jnp.concatenate([*(value.astype(jnp.float32) for value in head), output.terms[:, 0]])
             return self._join(after, head), action + 1  # changed, lest XLA moves what depends on it out of the loop

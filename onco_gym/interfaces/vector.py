@@ -128,7 +128,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         where[: len(ended)] = ended
         over = np.zeros(self.num_envs, bool)
         over[ended] = True
-        final_obs, final_mask = np.zeros_like(observation), np.zeros_like(mask)
+        final_obs, final_mask = np.zeros(observation.shape, np.float32), np.zeros(mask.shape, bool)
         final_obs[ended], final_mask[ended] = observation[ended], mask[ended]
         info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
         info["final_info"] = {"action_mask": final_mask, "_action_mask": over}

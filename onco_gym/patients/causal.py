@@ -64,7 +64,7 @@ class CausalGenerator:
             part = self._draw(size, [seed, len(parts)], fixed)
             drawn += size
             if condition is not None:
-                part = part.take(np.flatnonzero(np.broadcast_to(condition(with_flags(self.card, part.columns)), size)))
+                part = part.take(np.flatnonzero(np.broadcast_to(condition.holds(with_flags(self.card, part.columns)), size)))
             parts.append(part)
             found += len(part)
             if found < n and drawn >= max_draws:

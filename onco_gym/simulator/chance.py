@@ -64,10 +64,12 @@ class Sampled:
 
     def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
         """(O, n) competing events: at most one happens, each at its hazard."""
-        total = jnp.sum(hazards, 0)
         reached = -jnp.log1p(-self.uniform(channel))  # cumulative hazard at which the first event comes
-        upper = jnp.cumsum(hazards, 0)
-        return ((reached < upper) & (reached >= upper - hazards) & (reached < total)).astype(jnp.float32)
+        events, below = [], jnp.zeros_like(reached)
+        for hazard in hazards:
+            events.append((reached >= below) & (reached < below + hazard))
+            below = below + hazard
+        return jnp.stack(events).astype(jnp.float32)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((n,) share of the cycle lived, (n,) died) under a constant hazard per cycle."""

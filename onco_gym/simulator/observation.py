@@ -54,10 +54,15 @@ def scan(
 
 
 def allowed(params: Params, state: State) -> jax.Array:
-    """(R, n) 1 where a regimen can be given: not stopped for toxicity, not past its last cycle, fit enough for it."""
+    """(R, n) 1 where a regimen can be given.
+
+    Not where it was stopped for toxicity, is past its last cycle, asks for a fitter patient, or is an earlier line that was
+    left for another. In the expected reading, the probability that it can.
+    """
     ecog = jnp.floor(state.performance + 0.5)
     fit = (ecog <= params.max_ecog[:, None]) & (state.exposure < params.max_cycles[:, None])
-    return fit.astype(jnp.float32) * (1 - state.barred)
+    left = jnp.minimum(state.exposure, 1.0) * (1 - state.treatment) * params.active[:, None]
+    return fit.astype(jnp.float32) * (1 - state.barred) * (1 - left)
 
 
 def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:

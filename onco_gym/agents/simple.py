@@ -1,0 +1,156 @@
+"""Random, constant and guideline agents."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import Scenario, scenario
+from onco_gym.cards.schema import Categorical
+from onco_gym.knowledge import Guideline
+
+Observations = NDArray[np.float32]
+Masks = NDArray[np.bool_]
+
+
+class RandomAgent:
+    """Any regimen that can be given, with equal chance.
+
+    Args:
+        seed: same seed, same choices.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
+        """(n,) regimen indices."""
+        return np.where(mask, self._rng.random(mask.shape), -1.0).argmax(1)
+
+    def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) equal over the mask."""
+        return mask / mask.sum(1, keepdims=True)
+
+
+class ConstantAgent:
+    """The same regimen every cycle, whatever happens.
+
+    Args:
+        card: the card.
+        regimen: name of the regimen.
+    """
+
+    def __init__(self, card: Card, regimen: str) -> None:
+        names = scenario(card).regimens
+        if regimen not in names:
+            raise AgentError(f"{card.id} has no regimen {regimen!r}; it has {', '.join(names)}")
+        self._index, self._count = names.index(regimen), len(names)
+
+    def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
+        """(n,) regimen indices."""
+        return np.full(len(observation), self._index)
+
+    def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) 1 for the regimen."""
+        return np.eye(self._count)[self.act(observation, mask)]
+
+
+class GuidelineAgent:
+    """Follows the card's guideline.
+
+    A regimen is kept until progression, its last cycle, or toxicity that stops it. Then comes the first recommended
+    regimen not yet had. Who stops while responding is watched without treatment until progression.
+
+    Args:
+        card: the card.
+    """
+
+    RESPONDING = -0.2  # change of the sum of diameters below which a patient who has to stop is watched
+
+    def __init__(self, card: Card) -> None:
+        self._scenario = scenario(card)
+        self._guideline = Guideline(card)
+        self._known = Knowledge(card)
+        self._active = np.array([regimen.active for regimen in card.regimens])
+        self._max_cycles = np.array([regimen.max_cycles or np.inf for regimen in card.regimens])
+
+    def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
+        """(n,) regimen indices."""
+        names, known = self._scenario.regimens, self._known(observation)
+        prior = np.stack([known.raw(f"prior_{name}") for name in names], 1) > 0.5
+        last = np.stack([known.raw(f"regimen_{name}") for name in names], 1)
+        current, treated = last.argmax(1), last.max(1) > 0.5
+        progressed = known["progressed"] > 0.5
+        open_to = mask & ~(prior & self._active)
+        choice = self._guideline.first_choice(known, open_to, self._scenario.supportive)
+
+        rows = np.arange(len(observation))
+        on_treatment = treated & self._active[current] & ~progressed
+        resting = treated & (current == self._scenario.holiday) & (known["line"] > 0) & ~progressed
+        done = on_treatment & ~mask[rows, current]
+        cycles = np.stack([known.raw(f"prior_{name}") for name in names], 1)[rows, current]
+        watched = done & ((cycles >= self._max_cycles[current]) | (known["change_from_baseline"] <= self.RESPONDING))
+        choice = np.where(on_treatment & ~done, current, choice)
+        return np.where(resting | watched, self._scenario.holiday, choice)
+
+    def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) 1 for the choice."""
+        return np.eye(len(self._active))[self.act(observation, mask)]
+
+
+class Knowledge:
+    """Reads observations back into the names and units that guideline rules use."""
+
+    def __init__(self, card: Card) -> None:
+        layout: Scenario = scenario(card)
+        self._fields = {field.name: field for field in layout.fields}
+        self._levels: dict[str, list[str]] = {}
+        for variable in card.variables:
+            if isinstance(variable, Categorical) and variable.observed:
+                self._levels[variable.name] = [
+                    level if level in variable.flags else f"{variable.name}={level}" for level in variable.levels
+                ]
+
+    def __call__(self, observation: Observations) -> "Facts":
+        """The facts in ``observation`` (n, F)."""
+        return Facts(observation, self._fields, self._levels)
+
+
+class Facts(Mapping[str, NDArray[Any]]):
+    """What one batch of observations says, by name; see :class:`onco_gym.knowledge.Guideline`."""
+
+    def __init__(self, observation: Observations, fields: Mapping[str, Any], levels: Mapping[str, list[str]]) -> None:
+        self._observation, self._fields, self._levels = observation, fields, levels
+
+    def raw(self, name: str) -> NDArray[np.float32]:
+        """(n,) a field in its unit."""
+        field = self._fields[name]
+        values: NDArray[np.float32] = field.low + (field.high - field.low) * self._observation[:, field.index]
+        return values
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name in self._levels:
+            shown = np.stack([self.raw(column) for column in self._levels[name]], 1)
+            return np.where(shown.max(1) > 0.5, shown.argmax(1), -1)
+        values = self.raw(name)
+        return np.rint(values) if name in ("line", "ecog") else values
+
+    def __iter__(self) -> Any:
+        return iter([*self._fields, *self._levels])
+
+    def __len__(self) -> int:
+        return len(self._fields) + len(self._levels)
+
+
+def make_agent(name: str, card: Card, seed: int = 0) -> Agent:
+    """An agent by name: ``random``, ``guideline``, or a regimen's name for the constant agent."""
+    if name == "random":
+        return RandomAgent(seed)
+    if name == "guideline":
+        return GuidelineAgent(card)
+    if name in scenario(card).regimens:
+        return ConstantAgent(card, name)
+    raise AgentError(f"there is no agent {name!r}; expected random, guideline, or one of {', '.join(scenario(card).regimens)}")
