@@ -24,7 +24,7 @@ SUPPORTIVE, HOLIDAY = "best_supportive_care", "drug_holiday"
 """The two regimens every card has: no anti-cancer drug, with and without leaving treatment for good."""
 
 
-class Mismatch(Exception):
+class MismatchError(Exception):
     """A card whose tables do not fit together: ``key``, ``value`` and what was ``expected``."""
 
     def __init__(self, key: str, value: object, expected: str) -> None:
@@ -33,7 +33,7 @@ class Mismatch(Exception):
 
 
 def check(card: Card) -> None:
-    """Raise :class:`Mismatch` for the first thing that does not fit."""
+    """Raise :class:`MismatchError` for the first thing that does not fit."""
     _sources(card)
     for table in ("variables", "mechanisms", "regimens", "clones", "organs", "tests", "footprints"):
         _unique(table, [getattr(row, "name", getattr(row, "item", "")) for row in getattr(card, table)])
@@ -96,7 +96,7 @@ def _categoricals(card: Card) -> Iterator[Categorical]:
 
 
 def _fail(key: str, value: object, expected: str) -> NoReturn:
-    raise Mismatch(key, value, expected)
+    raise MismatchError(key, value, expected)
 
 
 def _unique(table: str, names: list[str]) -> None:
@@ -148,7 +148,11 @@ def _graph(card: Card, vocabulary: Levels) -> None:
         for text in conditions(variable):
             for name in _expression(key, text, vocabulary):
                 if owner(card, name).name not in variable.parents:
-                    _fail(f"{key}.parents", list(variable.parents), f"{owner(card, name).name!r} among them, since {text!r} reads it")
+                    _fail(
+                        f"{key}.parents",
+                        list(variable.parents),
+                        f"{owner(card, name).name!r} among them, since {text!r} reads it",
+                    )
     try:
         order(card)
     except graphlib.CycleError as error:

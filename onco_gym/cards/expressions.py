@@ -90,8 +90,9 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
         case ast.Name(id=name):
             if name not in levels:
                 raise ExpressionError(f"{text!r} names {name!r}; known are {', '.join(sorted(levels))}")
-            if levels[name] is not None:
-                raise ExpressionError(f"{name!r} in {text!r} has levels: compare it, as in {name} == {levels[name][0]!r}")
+            options = levels[name]
+            if options is not None:
+                raise ExpressionError(f"{name!r} in {text!r} has levels: compare it, as in {name} == {options[0]!r}")
             names[name] = None
             return lambda columns: columns[name]
         case ast.BoolOp(op=op, values=values):
@@ -174,6 +175,6 @@ def _any_equal(column: Any, codes: list[int]) -> Any:
 
 def _truth(value: Any) -> Any:
     """Booleans as they are; a number counts as true above one half, as a known-positive flag does."""
-    if isinstance(value, bool) or getattr(value, "dtype", None) == bool:
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":
         return value
     return value > 0.5

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from onco_gym.cards.checks import Mismatch, check
+from onco_gym.cards.checks import MismatchError, check
 from onco_gym.cards.files import CardError, card_files, card_id
 from onco_gym.cards.schema import Card
+
 
 def load_card(card: str | os.PathLike[str]) -> Card:
     """Load and validate a card.
@@ -50,7 +51,7 @@ def _load(path: Path, stamp: tuple[int, int]) -> Card:
         check(card)
     except ValidationError as error:
         raise CardError(_explain(path, data, error)) from None
-    except Mismatch as error:
+    except MismatchError as error:
         raise CardError(f"{path}: {error.key} = {_short(error.value)}: expected {error.expected}") from None
     card_id(path)
     return card

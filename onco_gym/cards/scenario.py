@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE
 from onco_gym.cards.load import digest
 from onco_gym.cards.schema import Card, Case, Categorical, Lognormal, Normal, Ordinal, Regimen, Variable
 
-Array = NDArray[np.float32]
+Array = Any
+"""NumPy arrays of float32 as they come from a card; JAX arrays where they are traced, as in calibration."""
 
 
 @dataclass(frozen=True)
@@ -229,13 +230,20 @@ def params(card: Card) -> Params:
         if clone.acquired:
             flux[row, clones.index(clone.acquired.origin)] = clone.acquired.per_cycle
     rest = [
-        [regimen.burden, _discontinue(regimen), {"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0), regimen.infusions_per_cycle]
+        [
+            regimen.burden,
+            _discontinue(regimen),
+            {"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0),
+            regimen.infusions_per_cycle,
+        ]
         for regimen in regimens
     ]
     lasting = np.array(rest) * np.concatenate([after, np.ones((len(regimens), 3))], 1)
     early, late = (_table(_kill(regimen, mechanisms, late) for regimen in regimens) for late in (False, True))
     values = {
-        "regimens": np.concatenate([np.concatenate([early, severe, rest], 1), np.concatenate([late, severe * after, lasting], 1)]),
+        "regimens": np.concatenate(
+            [np.concatenate([early, severe, rest], 1), np.concatenate([late, severe * after, lasting], 1)]
+        ),
         "induction": [regimen.induction.cycles if regimen.induction else 1e6 for regimen in regimens],
         "max_cycles": [regimen.max_cycles or 1e6 for regimen in regimens],
         "max_ecog": [regimen.max_ecog for regimen in regimens],
@@ -307,5 +315,5 @@ def _severe(regimen: Regimen, organs: list[str], onset: float) -> list[float]:
 
 
 def _discontinue(regimen: Regimen) -> float:
-    severe = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
-    return float(min(1.0, regimen.discontinuation / severe)) if severe > 0 else 0.0
+    severe = 1 - float(np.prod([1 - share for share in regimen.toxicity.values()]))
+    return min(1.0, regimen.discontinuation / severe) if severe > 0 else 0.0

@@ -1,0 +1,1 @@
+"""Interfaces: the simulator as environments."""

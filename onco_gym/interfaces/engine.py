@@ -66,7 +66,11 @@ class Engine:
         self.card, self.cohort, self.weights, self.horizon = card, cohort, dict(weights), horizon
         self.scenario, self.params = scenario(card), params(card)
         blend(self.weights, jnp.zeros((len(TERMS), 1)))
-        self.pool = jax.jit(embody)(self.params, encode(card, cohort))
+        patients = jax.jit(embody)(self.params, encode(card, cohort))
+        self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
+        self._shapes = [leaf.shape[:-1] for leaf in patients]
+        # A row is a patient, so that admitting one reads one stretch of memory.
+        self.pool = jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
         self.single: Any = None  # compiled for one patient, by the single environment
         self.admit = jax.jit(self._admit)
         self.step = jax.jit(self._step, donate_argnums=0)
@@ -74,7 +78,12 @@ class Engine:
 
     def journey(self, row: jax.Array, key: jax.Array) -> Journey:
         """Journeys at their first visit of the pool's patients ``row`` (n,) with chance ``key`` (n,)."""
-        return admit(self.scenario, self.params, _take(self.pool, row), key)
+        return admit(self.scenario, self.params, self.patient(jnp.take(self.pool, row, axis=0).T), key)
+
+    def patient(self, rows: jax.Array) -> Patient:
+        """The patients in ``rows`` (numbers of a patient, n), columns of the pool."""
+        parts = jnp.split(rows, np.cumsum(self._rows)[:-1])
+        return Patient(*(part.reshape(*shape, -1) for part, shape in zip(parts, self._shapes, strict=True)))
 
     def look(self, journey: Journey) -> tuple[jax.Array, jax.Array]:
         """((F, n) observation, (R, n) action mask)."""
@@ -116,24 +125,26 @@ class Engine:
         ``Output.observation`` is that of the new patient where an episode ended.
         """
         journey, output, _ = self.cycle(journey, action)
-        ended = output.terminated | output.truncated
-        n = ended.shape[0]
-        few = min(n, max(32, n // 16))
+        n = action.shape[0]
+        some = min(n, max(32, n // 16))  # replaced at a time: most cycles need one turn of the loop
 
-        def replace(size: int) -> tuple[Journey, Seat, jax.Array, jax.Array]:
-            where = jnp.nonzero(ended, size=size, fill_value=n)[0]
-            new_journey, new_seat, observation, mask = self.readmit_at(journey, seat, where)
+        def left(carry: tuple[jax.Array, Journey, Seat, jax.Array, jax.Array]) -> jax.Array:
+            return jnp.any(carry[0])
+
+        def replace(carry: tuple[jax.Array, Journey, Seat, jax.Array, jax.Array]) -> Any:
+            ended, journey, seat, observation, mask = carry
+            where = jnp.nonzero(ended, size=some, fill_value=n)[0]
+            journey, seat, new_observation, new_mask = self.readmit_at(journey, seat, where)
             return (
-                new_journey,
-                new_seat,
-                output.observation.at[:, where].set(observation, mode="drop"),
-                output.mask.at[:, where].set(mask, mode="drop"),
+                ended.at[where].set(False, mode="drop"),
+                journey,
+                seat,
+                observation.at[:, where].set(new_observation, mode="drop"),
+                mask.at[:, where].set(new_mask, mode="drop"),
             )
 
-        count = jnp.sum(ended)
-        branch = (count > 0).astype(jnp.int32) + (count > few)
-        keep = (journey, seat, output.observation, output.mask)
-        journey, seat, observation, mask = jax.lax.switch(branch, [lambda: keep, lambda: replace(few), lambda: replace(n)])
+        carry = (output.terminated | output.truncated, journey, seat, output.observation, output.mask)
+        _, journey, seat, observation, mask = jax.lax.while_loop(left, replace, carry)
         return journey, seat, output._replace(observation=observation, mask=mask)
 
     def draw(self, seat: Seat) -> tuple[Any, Any]:
@@ -153,10 +164,6 @@ class Engine:
     def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
         journey, seat, observation, mask = self.readmit_at(journey, seat, where)
         return journey, seat, observation.T, mask.T
-
-
-def _take(patient: Patient, row: jax.Array) -> Patient:
-    return jax.tree.map(lambda values: jnp.take(values, row, axis=-1), patient)
 
 
 def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:

@@ -39,15 +39,20 @@ def regimen_title(card: Card, index: int) -> str:
 def chart(card: Card, scenario: Scenario, history: list[Snapshot]) -> str:
     """The patient's chart as text: who, what is known, and the last cycles as a table."""
     now = raw_values(scenario, history[-1].observation)
-    facts = [name.replace("=", " ") if now[name] == 1 else f"{name} {now[name]:.3g}" for name in scenario.traits if _worth(now, name)]
+    facts = [
+        name.replace("=", " ") if now[name] == 1 else f"{name} {now[name]:.3g}" for name in scenario.traits if _worth(now, name)
+    ]
     known = [
-        f"{test}: " + (", ".join(_positive(scenario, now, number)) or "nothing found") if now[f"known_{test}"] else f"{test}: no result"
+        f"{test}: " + (", ".join(_positive(scenario, now, number)) or "nothing found")
+        if now[f"known_{test}"]
+        else f"{test}: no result"
         for number, test in enumerate(scenario.tests)
     ]
     alive = bool(history[-1].state.alive[0])
     weeks = int(history[-1].state.cycle[0] * scenario.cycle_weeks)
+    total = sum(snapshot.reward for snapshot in history)
     lines = [
-        f"{card.title}, week {weeks}: {'alive' if alive else 'died'}, quality-adjusted life {sum(s.reward for s in history):.2f} years",
+        f"{card.title}, week {weeks}: {'alive' if alive else 'died'}, {total:.2f} quality-adjusted life years",
         "Patient  " + "; ".join(facts),
         "Tests    " + "; ".join(known),
         "",
@@ -65,7 +70,7 @@ def chart(card: Card, scenario: Scenario, history: list[Snapshot]) -> str:
 
 
 def _worth(values: dict[str, float], name: str) -> bool:
-    return "=" not in name and name not in ("female",) and values[name] != 0 or values[name] == 1
+    return ("=" not in name and name not in ("female",) and values[name] != 0) or values[name] == 1
 
 
 def _positive(scenario: Scenario, values: dict[str, float], test: int) -> list[str]:
@@ -105,7 +110,10 @@ def figure(card: Card, scenario: Scenario, history: list[Snapshot]) -> Any:
     _draw_harm(harm, scenario, history, weeks)
     alive = bool(history[-1].state.alive[0])
     total = sum(snap.reward for snap in history)
-    drawing.suptitle(f"{card.title}: week {weeks[-1]:.0f}, {'alive' if alive else 'died'}, {total:.2f} quality-adjusted life years", fontsize=11)
+    drawing.suptitle(
+        f"{card.title}: week {weeks[-1]:.0f}, {'alive' if alive else 'died'}, {total:.2f} quality-adjusted life years",
+        fontsize=11,
+    )
     harm.set_xlabel(f"weeks since the first visit\n{DISCLAIMER}", fontsize=9)
     harm.set_xlim(0, max(weeks[-1], 12 * scenario.cycle_weeks))
     return drawing

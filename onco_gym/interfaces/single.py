@@ -1,7 +1,9 @@
 """The Gymnasium environment: one patient, one regimen a cycle."""
 
 import os
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -15,7 +17,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenario import Field
 from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
 from onco_gym.interfaces.packing import Layout
-from onco_gym.interfaces.render import Snapshot, chart, picture, show
+from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.patients import Cohort
 from onco_gym.rewards import TERMS
 from onco_gym.simulator.admit import admit
@@ -102,7 +104,9 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         except (AttributeError, TypeError):
             index = -1
         if not 0 <= index < len(self.action_names):
-            raise gym.error.InvalidAction(f"action {action!r} is not a regimen: expected a whole number 0..{len(self.action_names) - 1}")
+            raise gym.error.InvalidAction(
+                f"action {action!r} is not a regimen: expected a whole number 0..{len(self.action_names) - 1}"
+            )
         self._flat = self._compiled.step(self._flat, index)
         values = np.asarray(self._flat)
         reward, terminated, truncated = values[self._compiled.head : self._compiled.head + 3].tolist()
@@ -142,6 +146,13 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             return None
         return frame
 
+    def save_picture(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture of the journey so far as a PNG file; the environment needs a render mode."""
+        if not self._history:
+            raise gym.error.ResetNeeded("make the environment with a render_mode and call reset() before save_picture()")
+        history = [self._snapshot(values) for values in self._history]
+        write_whole(path, png(self.engine.card, self.engine.scenario, history))
+
     def _options(self, options: dict[str, Any], drawn_row: NDArray[Any], drawn_key: NDArray[Any]) -> tuple[int, int]:
         unknown = set(options) - {"patient", "key"}
         if unknown:
@@ -169,7 +180,11 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         }
 
     def _snapshot(self, values: NDArray[np.float32]) -> Snapshot:
-        return Snapshot(self._compiled.layout.read(values[: self._compiled.head]), self._observation(values), float(values[self._compiled.head]))
+        return Snapshot(
+            self._compiled.layout.read(values[: self._compiled.head]),
+            self._observation(values),
+            float(values[self._compiled.head]),
+        )
 
 
 class _Compiled:
@@ -181,8 +196,7 @@ class _Compiled:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._patient = Layout(jax.tree.map(lambda x: jax.ShapeDtypeStruct((*x.shape[:-1], 1), x.dtype), engine.pool))
-        self.patients = np.concatenate([np.asarray(x).reshape(-1, x.shape[-1]) for x in jax.tree.leaves(engine.pool)]).T.copy()
+        self._pool = np.asarray(engine.pool)
         one = jax.ShapeDtypeStruct((1,), np.uint32)
         journey, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
         self.layout: Layout[Journey] = Layout(journey)
@@ -197,8 +211,8 @@ class _Compiled:
 
     def admit(self, row: int, key: int) -> jax.Array:
         """(size,) the first visit of the pool's patient ``row`` with chance ``key``."""
-        ticket = np.empty(self._patient.size + 2, np.float32)
-        ticket[:-2] = self.patients[row]
+        ticket = np.empty(self._pool.shape[1] + 2, np.float32)
+        ticket[:-2] = self._pool[row]
         ticket[-2] = row
         ticket[-1:].view(np.uint32)[0] = key
         return self._admit_loop(ticket, self._once)
@@ -211,18 +225,19 @@ class _Compiled:
         def visit(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             _, ticket = carry
             key = jax.lax.bitcast_convert_type(ticket[-1:], jnp.uint32)
-            journey = admit(self._engine.scenario, self._engine.params, self._patient.unpack(ticket[:-2]), key)
+            journey = admit(self._engine.scenario, self._engine.params, self._engine.patient(ticket[:-2, None]), key)
             head = jnp.concatenate([jnp.zeros(3), -jnp.ones(1), ticket[-2:-1], jnp.zeros(len(TERMS))])
             return self._join(journey, head), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
 
     def _step(self, flat: jax.Array, action: jax.Array, turns: jax.Array) -> jax.Array:
-        def cycle(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def cycle(turn: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            del turn
             flat, action = carry
             after, output, _ = self._engine.cycle(self.layout.unpack(flat[: self.head]), action[None])
-            head = [output.reward, output.terminated, output.truncated, output.given, flat[self.head + 4 : self.head + 5]]
-            head = jnp.concatenate([*(value.astype(jnp.float32) for value in head), output.terms[:, 0]])
+            values = [output.reward, output.terminated, output.truncated, output.given, flat[self.head + 4 : self.head + 5]]
+            head = jnp.concatenate([*(value.astype(jnp.float32) for value in values), output.terms[:, 0]])
             return self._join(after, head), action + 1  # changed, lest XLA moves what depends on it out of the loop
 
         return jax.lax.fori_loop(0, turns, cycle, (flat, action))[0]
@@ -237,3 +252,17 @@ def _compiled(engine: Engine) -> _Compiled:
         engine.single = _Compiled(engine)
     compiled: _Compiled = engine.single
     return compiled
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file atomically: it is there whole, or as it was before."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

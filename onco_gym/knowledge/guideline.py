@@ -38,9 +38,7 @@ class Guideline:
                 result[row] &= np.broadcast_to(condition.holds(columns), len(line))
         return result
 
-    def first_choice(
-        self, columns: Mapping[str, NDArray[Any]], open_to: NDArray[np.bool_], otherwise: int
-    ) -> NDArray[np.int64]:
+    def first_choice(self, columns: Mapping[str, NDArray[Any]], open_to: NDArray[np.bool_], otherwise: int) -> NDArray[np.int64]:
         """(n,) the regimen of the first recommending rule that matches and whose regimen is ``open_to`` (n, R) the patient."""
         usable = self.matches(columns) & self.recommends[:, None] & open_to[:, self.regimen].T
         return np.where(usable.any(0), self.regimen[usable.argmax(0)], otherwise)

@@ -155,7 +155,9 @@ class CausalGenerator:
             variable = owner(self.card, name)
             if isinstance(variable, Categorical) and name in variable.flags:
                 if value is not True:
-                    raise CohortError(f"do[{name!r}] = {value!r}: a flag can only be set to True; to unset it, set {variable.name!r}")
+                    raise CohortError(
+                        f"do[{name!r}] = {value!r}: a flag can only be set to True; to unset it, set {variable.name!r}"
+                    )
                 value = name
             fixed[variable.name] = _coded(variable, value)
         return fixed

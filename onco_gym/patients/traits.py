@@ -16,8 +16,8 @@ from onco_gym.patients.cohort import Cohort, with_flags
 NEVER = 1e6
 """Cycle of a test result that does not come."""
 
-Floats = NDArray[np.float32]
-Cases = NDArray[np.int32]
+Floats = Any  # arrays of float32, NumPy's; JAX's inside compiled functions
+Cases = Any  # arrays of int32, likewise
 
 
 class Traits(NamedTuple):

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onco_gym.simulator.state import total
+
 
 class Channel(IntEnum):
     """What a uniform number is used for; one number per key, cycle and channel."""
@@ -32,6 +34,12 @@ def mix(x: Any) -> Any:
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
     return x ^ (x >> np.uint32(16))
+
+
+def _competing(hazards: jax.Array) -> jax.Array:
+    """(O, n) probability that each of the competing hazards (O, n) comes first within a cycle."""
+    every = jnp.maximum(total(hazards), 1e-12)
+    return hazards * (-jnp.expm1(-every) / every)
 
 
 class Sampled:
@@ -64,11 +72,11 @@ class Sampled:
 
     def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
         """(O, n) competing events: at most one happens, each at its hazard."""
-        reached = -jnp.log1p(-self.uniform(channel))  # cumulative hazard at which the first event comes
-        events, below = [], jnp.zeros_like(reached)
-        for hazard in hazards:
-            events.append((reached >= below) & (reached < below + hazard))
-            below = below + hazard
+        draw = self.uniform(channel)
+        events, below = [], jnp.zeros_like(draw)
+        for probability in _competing(hazards):
+            events.append((draw >= below) & (draw < below + probability))
+            below = below + probability
         return jnp.stack(events).astype(jnp.float32)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
@@ -98,8 +106,7 @@ class Expected:
     def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
         """(O, n) probability of each of the competing events."""
         del channel
-        total = jnp.maximum(jnp.sum(hazards, 0), 1e-12)
-        return hazards * (-jnp.expm1(-total) / total)
+        return _competing(hazards)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((n,) mean share of the cycle lived, (n,) probability of death)."""

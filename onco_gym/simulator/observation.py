@@ -27,9 +27,7 @@ def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled
     return diameter(volume, patient.lesions) * (1 + params.scan_error * chance.normal(Channel.SCAN))
 
 
-def scan(
-    scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected
-) -> State:
+def scan(scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected) -> State:
     """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression."""
     volume, visible = state.volume, visible_volume(state.volume)
     due = (state.cycle % scenario.scan_every == 0).astype(jnp.float32)

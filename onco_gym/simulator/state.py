@@ -1,5 +1,7 @@
 """What the simulator moves: a patient (fixed), a state (changes every cycle), and the two together as a journey."""
 
+import functools
+import operator
 from typing import NamedTuple
 
 import jax
@@ -55,3 +57,12 @@ class Journey(NamedTuple):
     patient: Patient
     state: State
     key: jax.Array  # (n,) uint32
+
+
+def total(rows: jax.Array) -> jax.Array:
+    """The sum over the first axis, added up row by row.
+
+    XLA's own sum picks an order by the batch size; then one patient and four thousand would differ in the last bit, and the
+    same seed would not be the same episode everywhere.
+    """
+    return functools.reduce(operator.add, rows)

@@ -14,7 +14,7 @@ from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
 from onco_gym.simulator.observation import allowed, one_hot, scan
-from onco_gym.simulator.state import Journey, Patient, State
+from onco_gym.simulator.state import Journey, Patient, State, total
 from onco_gym.simulator.toxicity import suffer
 
 
@@ -74,7 +74,7 @@ def step(
     )
     immune = np.asarray(scenario.immune, np.float32)
     effect = kill * patient.sensitivity * taken
-    drive = jnp.sum(effect * immune[:, None], 0)
+    drive = total(effect[np.flatnonzero(immune)]) if any(scenario.immune) else jnp.zeros_like(taken)
     response = tumour.immune_response(params, state.response, drive)
     clones, volume = tumour.grow(
         params, patient.growth, state.clones, state.volume, tumour.clone_kill(params, effect, response, immune)
@@ -136,7 +136,9 @@ def _regimen_rows(params: Params, state: State, given: jax.Array, exact: bool) -
         row = jnp.argmax(given, 0) + given.shape[0] * jnp.max(given * late, 0).astype(jnp.int32)
         return jnp.take(jnp.asarray(params.regimens).T, row, axis=1, mode="clip")
     weights = jnp.concatenate([given * (1 - late), given * late])
-    return jax.lax.dot_general(jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST)
+    return jax.lax.dot_general(
+        jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+    )
 
 
 __all__ = ["Events", "Journey", "Patient", "State", "step"]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenario import Params
+from onco_gym.simulator.state import total
 
 
 def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.Array, toxicity: jax.Array) -> jax.Array:
@@ -17,7 +18,7 @@ def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.
     """
     room = params.log_capacity - params.log_reference
     burden = jnp.clip((volume - params.log_reference) / room, -0.25, 1.0)
-    target = ecog + params.burden_weight * burden + params.toxicity_weight * jnp.sum(toxicity, 0)
+    target = ecog + params.burden_weight * burden + params.toxicity_weight * total(toxicity)
     return jnp.clip(before + params.performance_rate * (target - before), 0.0, 4.0)
 
 
@@ -37,5 +38,5 @@ def utility(params: Params, ecog: jax.Array, progressed: jax.Array, toxicity: ja
     """(n,) health utility of a cycle, 0 (as bad as death) to 1 (full health); never negative."""
     base, per_ecog, per_progression, per_infusion = params.utility
     loss = per_ecog * ecog + per_progression * progressed + per_infusion * infusions
-    loss = loss + jnp.sum(params.disutility[:, None] * toxicity, 0)
+    loss = loss + total(params.disutility[:, None] * toxicity)
     return jnp.clip(base - loss, 0.0, 1.0)

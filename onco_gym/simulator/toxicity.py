@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from onco_gym.cards.scenario import Params
 from onco_gym.simulator.chance import Chance, Channel
+from onco_gym.simulator.state import total
 
 
 class Harm(NamedTuple):
@@ -41,7 +42,7 @@ def suffer(
     """
     hazard = severe_hazard * (dose * jnp.exp(-exposure / params.onset_cycles))
     events = chance.one_of(hazard, Channel.SEVERE)
-    share = severe_hazard / jnp.maximum(jnp.sum(severe_hazard, 0), 1e-9)
+    share = severe_hazard / jnp.maximum(total(severe_hazard), 1e-9)
     standing = share * (burden * dose)
     recovery = params.recovery[:, None]
     level = toxicity + recovery * (standing - toxicity)

@@ -1,9 +1,14 @@
 """Clones: Gompertz growth, kill by mechanism, immune response, acquired resistance."""
 
+import functools
+import operator
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenario import Params
+from onco_gym.simulator.state import total
 
 ONE_CELL = -20.7
 """log cm3 of a single cell (10^9 cells per cm3)."""
@@ -15,9 +20,7 @@ def log_volume(clones: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(clones, axis=0)
 
 
-def grow(
-    params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array, kill: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array, kill: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One cycle of growth and kill.
 
     Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by
@@ -39,10 +42,10 @@ def grow(
     grown = clones + params.fitness[:, None] * step * living - kill
     size = jnp.exp(jnp.maximum(grown, _EXTINCT))
     size = size + _multiply(params.flux, size)
-    return jnp.log(size), jnp.log(jnp.sum(size, 0))
+    return jnp.log(size), jnp.log(total(size))
 
 
-def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: jax.Array) -> jax.Array:
+def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: Any) -> jax.Array:
     """(K, n) kill of each clone.
 
     Args:
@@ -61,8 +64,5 @@ def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> ja
 
 
 def _multiply(matrix: jax.Array, columns: jax.Array) -> jax.Array:
-    """matrix @ columns, summed in one fixed order so that the result does not depend on the batch size."""
-    total = matrix[:, 0][:, None] * columns[0]
-    for j in range(1, columns.shape[0]):
-        total = total + matrix[:, j][:, None] * columns[j]
-    return total
+    """(K, n) matrix @ columns, in one fixed order as in :func:`total`."""
+    return functools.reduce(operator.add, (matrix[:, j][:, None] * column for j, column in enumerate(columns)))

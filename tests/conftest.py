@@ -1,0 +1,30 @@
+import os
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import jax
+import pytest
+
+import onco_gym
+from onco_gym.cards import load_card
+from onco_gym.interfaces.engine import make_engine
+
+jax.config.update("jax_numpy_dtype_promotion", "standard")
+
+IDS = onco_gym.registered_ids()
+CARDS = ("nsclc", "breast", "colorectal", "melanoma")
+
+
+@pytest.fixture(params=CARDS)
+def card(request):
+    return load_card(request.param)
+
+
+@pytest.fixture(params=CARDS)
+def engine(request):
+    return make_engine(request.param)
+
+
+@pytest.fixture
+def nsclc():
+    return load_card("nsclc")

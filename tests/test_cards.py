@@ -1,0 +1,168 @@
+"""Cards: what is wrong with one is said in one error, with file, key, value and what was expected."""
+
+import re
+
+import pytest
+
+from onco_gym.cards import CardError, card_files, digest, load_card
+from onco_gym.cards.checks import conditions
+from onco_gym.cards.citations import citation
+from onco_gym.cards.expressions import ExpressionError, parse
+
+
+@pytest.fixture
+def text():
+    return card_files()["nsclc"].read_text()
+
+
+def broken(tmp_path, text):
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    with pytest.raises(CardError) as error:
+        load_card(path)
+    message = str(error.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_unknown_key(tmp_path, text):
+    message = broken(tmp_path, text.replace("[growth]\n", "[growth]\ncolour = 3\n"))
+    assert "growth.colour" in message
+    assert "no such key" in message
+
+
+def test_missing_source(tmp_path, text):
+    message = broken(tmp_path, re.sub(r"(\[growth\]\n(?:.+\n)*?)source = .+\n", r"\1", text))
+    assert "growth.source" in message
+    assert "missing" in message
+
+
+def test_source_that_is_not_listed(tmp_path, text):
+    message = broken(tmp_path, re.sub(r"(\[growth\]\n(?:.+\n)*?)source = .+\n", r'\1source = "hearsay"' + "\n", text))
+    assert "hearsay" in message
+    assert "sources" in message
+
+
+def test_probability_out_of_range(tmp_path, text):
+    message = broken(tmp_path, re.sub(r"discontinuation = 0\.\d+", "discontinuation = 1.5", text, count=1))
+    assert "regimens[" in message
+    assert "1.5" in message
+    assert "less than or equal to 1" in message
+
+
+def test_cycle_in_the_graph(tmp_path, text):
+    age = text.index('name = "age"')
+    end = text.index("\n\n", age)
+    block = text[age:end] + '\nparents = ["comorbidity"]'
+    message = broken(tmp_path, text[:age] + block + text[end:])
+    assert "cycles" in message
+    assert "age" in message
+
+
+def test_unknown_regimen_in_a_rule(tmp_path, text):
+    message = broken(tmp_path, text.replace('regimen = "osimertinib"', 'regimen = "osimertinibb"', 1))
+    assert "osimertinibb" in message
+    assert "regimens" in message
+
+
+def test_unknown_regimen_in_an_arm(tmp_path, text):
+    assert "elixir" in broken(tmp_path, re.sub(r'protocol = "[^"]+"', 'protocol = "elixir"', text, count=1))
+
+
+def test_social_position_cannot_reach_biology(tmp_path, text):
+    start = text.index('name = "comorbidity"')
+    parents = text.index("parents = [", start)
+    message = broken(tmp_path, text[:parents] + 'parents = ["deprivation", ' + text[parents + len("parents = [") :])
+    assert "never on biology" in message
+
+
+def test_an_expression_that_calls_a_function(tmp_path, text):
+    assert "not allowed" in broken(tmp_path, re.sub(r'population = "[^"]+"', "population = \"__import__('os')\"", text, count=1))
+
+
+def test_not_toml_at_all(tmp_path):
+    assert "is not TOML" in broken(tmp_path, "id = 'x\n[")
+
+
+def test_a_card_cut_short(tmp_path, text):
+    assert "expected" in broken(tmp_path, text[: len(text) // 3].rsplit("\n\n", 1)[0])
+
+
+def test_no_such_card():
+    with pytest.raises(CardError, match="one of breast, colorectal, melanoma, nsclc"):
+        load_card("liver")
+    with pytest.raises(CardError, match="cannot be read"):
+        load_card("/nowhere/liver.toml")
+
+
+def test_id_must_come_first(tmp_path, text):
+    assert "first line" in broken(tmp_path, "# a comment\n" + text)
+
+
+def test_every_card_has_what_it_must(card):
+    assert len(card.regimens) >= 12
+    assert {"best_supportive_care", "drug_holiday"} <= {regimen.name for regimen in card.regimens}
+    assert {variable.name for variable in card.variables if variable.protected} >= {"race_ethnicity", "sex", "insurance"}
+    assert len(card.arms) >= 20
+    trials = {arm.trial: arm.use for arm in card.arms}
+    share = sum(use == "check" for use in trials.values()) / len(trials)
+    assert 0.15 <= share <= 0.35
+    assert any(rule.status == "contraindicated" for rule in card.guideline)
+    assert citation(card).count("@misc") >= 20
+
+
+def test_parents_are_what_the_distributions_read(card):
+    for variable in card.variables:
+        assert bool(variable.parents) == bool(list(conditions(variable))), variable.name
+
+
+def test_digest_follows_content(tmp_path, text):
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    first.write_text(text)
+    second.write_text(text.replace("scan_error = 0.05", "scan_error = 0.06"))
+    assert digest(load_card(first)) == digest(load_card("nsclc"))
+    assert digest(load_card(first)) != digest(load_card(second))
+
+
+LEVELS = {"age": None, "driver": ("none", "ALK"), "ALK": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "age >",
+        "print(age)",
+        "age.real",
+        "[1][0]",
+        "lambda: 1",
+        "driver > 'ALK'",
+        "driver == 'RET'",
+        "driver",
+        "weight > 3",
+        "age in [1, 2]",
+        "x" * 3000,
+        "(" * 500 + "age" + ")" * 500,
+        "age ** 9",
+        "age if age else 1",
+    ],
+)
+def test_expressions_that_are_refused(text):
+    with pytest.raises(ExpressionError):
+        parse(text, LEVELS)
+
+
+def test_expressions_that_are_read():
+    import numpy as np
+
+    columns = {"age": np.array([50.0, 80.0]), "driver": np.array([0, 1]), "ALK": np.array([False, True])}
+    for text, expected in {
+        "age > 70": [0, 1],
+        "not ALK": [1, 0],
+        "driver == 'ALK' and 60 < age <= 80": [0, 1],
+        "driver in ['none', 'ALK']": [1, 1],
+        "driver != 'ALK' or age >= 80": [1, 1],
+        "(age - 50) / 10 * 2 > 5": [0, 1],
+    }.items():
+        assert parse(text, LEVELS).holds(columns).astype(int).tolist() == expected, text

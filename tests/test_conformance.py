@@ -1,0 +1,129 @@
+"""Every registered id keeps what the suite promises."""
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CARDS, IDS
+
+import onco_gym
+from onco_gym import testing
+from onco_gym.cards import card_files
+
+CHECKS = [
+    testing.check_api,
+    testing.check_determinism,
+    testing.check_single_equals_vector,
+    testing.check_finite,
+    testing.check_masks,
+    testing.check_errors,
+]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_id(check, env_id):
+    check(env_id)
+
+
+def test_four_diseases_are_registered():
+    assert IDS == ["onco_gym/Breast-v0", "onco_gym/Colorectal-v0", "onco_gym/Melanoma-v0", "onco_gym/NSCLC-v0"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_stable_baselines3_accepts_it(env_id):
+    from stable_baselines3.common.env_checker import check_env
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make(env_id).unwrapped)
+
+
+def test_a_card_of_your_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(card_files()["melanoma"].read_text())
+    testing.check_all("onco_gym/Card-v0", card=path)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64])
+def test_seeds_of_64_bits(seed):
+    env = gym.make("onco_gym/NSCLC-v0")
+    first = env.reset(seed=seed)[0]
+    assert np.array_equal(first, env.reset(seed=seed)[0])
+    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=2)
+    assert np.array_equal(vector.reset(seed=[seed, seed])[0][1], first)
+
+
+def test_seeds_that_differ_only_in_their_high_bits_differ():
+    env = gym.make("onco_gym/NSCLC-v0")
+    assert not np.array_equal(env.reset(seed=7)[0], env.reset(seed=7 + 2**40)[0])
+
+
+def test_a_patient_and_its_chance_can_be_asked_for():
+    env = gym.make("onco_gym/NSCLC-v0")
+    one, info = env.reset(seed=1, options={"patient": 17, "key": 5})
+    two, _ = env.reset(seed=2, options={"patient": 17, "key": 5})
+    assert info["patient"] == 17
+    assert np.array_equal(one, two)
+    for wrong in ({"patient": -1}, {"patient": 10**9}, {"key": 2**32}, {"name": 1}):
+        with pytest.raises(ValueError, match="expected"):
+            env.reset(options=wrong)
+
+
+def test_step_is_compiled_once():
+    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=37)
+    vector.reset(seed=0)
+    step = vector.unwrapped.engine.step
+    before = step._cache_size()
+    for cycle in range(30):
+        vector.step(np.full(37, cycle % 5))
+    assert step._cache_size() - before <= 1
+
+
+def test_all_episodes_ending_at_once():
+    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3)
+    vector.reset(seed=0)
+    for _ in range(2):
+        vector.step(np.zeros(300, int))
+    observation, _, terminated, truncated, info = vector.step(np.zeros(300, int))
+    assert (terminated | truncated).any()
+    assert truncated.sum() > 200
+    cycle = next(field.index for field in vector.unwrapped.observation_fields if field.name == "cycle")
+    assert (observation[truncated, cycle] == 0).all()
+    assert np.allclose(info["final_obs"][truncated, cycle] * vector.unwrapped.engine.scenario.horizon, 3)
+
+
+def test_the_pictures_have_something_on_them():
+    env = gym.make("onco_gym/NSCLC-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(2)
+    frame = env.render()
+    assert frame.shape == (720, 960, 3)
+    assert (frame < 128).mean() > 0.005
+
+
+def test_import_is_light():
+    import subprocess
+    import sys
+
+    code = "import sys, onco_gym; print([m for m in ('jax', 'torch', 'pydantic', 'matplotlib', 'scipy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_weights_and_horizon_can_be_set():
+    env = gym.make("onco_gym/NSCLC-v0", weights={"outcome": 2.0}, horizon=1)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(0)
+    assert terminated or truncated
+    assert reward == pytest.approx(2 * info["reward_terms"]["outcome"])
+    with pytest.raises(ValueError, match="kindness"):
+        gym.make("onco_gym/NSCLC-v0", weights={"kindness": 1.0})
+    with pytest.raises(ValueError, match="at least one cycle"):
+        gym.make("onco_gym/NSCLC-v0", horizon=0)
+
+
+def test_shipped_cards_are_the_four():
+    assert set(card_files()) == set(CARDS)
+    assert onco_gym.__version__

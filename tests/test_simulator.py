@@ -1,0 +1,273 @@
+"""The model's invariants, on random patients, states and decisions."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onco_gym.cards.scenario import params
+from onco_gym.interfaces.engine import Seat, make_engine, stream_of
+from onco_gym.patients import CausalGenerator
+from onco_gym.rewards import reward_terms
+from onco_gym.simulator import tumour
+from onco_gym.simulator.admit import admit
+from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
+from onco_gym.simulator.step import step
+
+CARD = st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"])
+N = 16
+
+
+@functools.cache
+def compiled(name):
+    engine = make_engine(name)
+    sampled = jax.jit(lambda journey, action: step(engine.scenario, engine.params, journey, action))
+    expected = jax.jit(lambda journey, weights: step(engine.scenario, engine.params, journey, weights, expected=True))
+    return engine, sampled, expected
+
+
+def journeys(engine, seed):
+    return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0]
+
+
+@functools.cache
+def grower(name):
+    return jax.jit(tumour.grow)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(name=CARD, seed=st.integers(0, 2**40), choices=st.lists(st.integers(0, 13), min_size=5, max_size=40))
+def test_everything_stays_finite_and_in_range(name, seed, choices):
+    engine, sampled, _ = compiled(name)
+    journey = journeys(engine, seed)
+    for choice in choices:
+        journey, events = sampled(journey, np.full(N, choice, np.int32))
+        for leaf in leaves((journey.state, events)):
+            assert np.isfinite(leaf.astype(float)).all()
+    state = journey.state
+    assert ((np.asarray(state.performance) >= 0) & (np.asarray(state.performance) <= 4)).all()
+    assert ((np.asarray(state.toxicity) >= 0) & (np.asarray(state.toxicity) <= 5)).all()
+    assert np.isin(np.asarray(state.alive), (0.0, 1.0)).all()
+    assert (np.asarray(state.volume) <= float(engine.params.log_capacity) + 1e-3).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    name=CARD,
+    volumes=st.lists(st.floats(-20, 8), min_size=7, max_size=7),
+    kill=st.floats(0, 3),
+    more=st.floats(0, 3),
+    growth=st.floats(0, 0.2),
+)
+def test_more_kill_never_means_more_tumour(name, volumes, kill, more, growth):
+    engine, _, _ = compiled(name)
+    k = len(engine.scenario.clones)
+    clones = jnp.asarray(volumes[:k], jnp.float32)[:, None]
+    volume = tumour.log_volume(clones)
+    rate = jnp.full(1, growth, jnp.float32)
+
+    grow = grower(name)
+
+    def after(amount):
+        return grow(engine.params, rate, clones, volume, jnp.full((k, 1), amount, jnp.float32))
+
+    less, more_killed = after(kill), after(kill + more)
+    assert (np.asarray(more_killed[0]) <= np.asarray(less[0]) + 1e-5).all()
+    assert np.asarray(more_killed[1]) <= np.asarray(less[1]) + 1e-5
+
+
+@settings(max_examples=20, deadline=None)
+@given(growth=st.floats(0.001, 0.15), start=st.floats(-5, 9), cycles=st.integers(1, 80))
+def test_growth_without_treatment_is_gompertz(growth, start, cycles):
+    engine, _, _ = compiled("nsclc")
+    alone = engine.params._replace(flux=np.zeros_like(engine.params.flux))
+    k = len(engine.scenario.clones)
+    clones = jnp.full((k, 1), -60.0, jnp.float32).at[0].set(start)
+    volume = tumour.log_volume(clones)
+    capacity = float(engine.params.log_capacity)
+    for _ in range(cycles):
+        clones, volume = grower("nsclc")(alone, jnp.full(1, growth, jnp.float32), clones, volume, jnp.zeros((k, 1)))
+    closed = capacity - max(capacity - start, 0) * np.exp(-growth * cycles)
+    assert float(volume[0]) == pytest.approx(closed, abs=2e-3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(name=CARD, seed=st.integers(0, 2**40), choice=st.integers(0, 13), cycles=st.integers(1, 40))
+def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choice, cycles):
+    """Death is the only difference: replace the draw of death by survival, and no total may fall."""
+    engine, sampled, _ = compiled(name)
+    journey = immortal = journeys(engine, seed)
+    total, longer = np.zeros(N), np.zeros(N)
+    for _ in range(cycles):
+        before = journey
+        journey, events = sampled(journey, np.full(N, choice, np.int32))
+        total += np.asarray(reward_terms(engine.scenario, engine.params, before, journey, events)[0])
+        before = immortal
+        immortal, events = sampled(immortal, np.full(N, choice, np.int32))
+        immortal = immortal._replace(state=immortal.state._replace(alive=jnp.ones(N)))
+        events = events._replace(lived=jnp.ones(N))
+        longer += np.asarray(reward_terms(engine.scenario, engine.params, before, immortal, events)[0])
+        assert (np.diff(np.stack([np.zeros(N), total]), axis=0) >= 0).all()
+    assert (longer >= total - 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ["nsclc", "breast", "colorectal", "melanoma"])
+def test_the_dead_gain_nothing(name):
+    engine, sampled, _ = compiled(name)
+    journey = journeys(engine, 1)
+    journey = journey._replace(state=journey.state._replace(alive=jnp.zeros(N)))
+    after, events = sampled(journey, np.zeros(N, np.int32))
+    assert (np.asarray(after.state.alive) == 0).all()
+    assert (np.asarray(reward_terms(engine.scenario, engine.params, journey, after, events)) == 0).all()
+
+
+def compiled_step(engine):
+    return jax.jit(lambda journey, action: step(engine.scenario, engine.params, journey, action))
+
+
+@settings(max_examples=15, deadline=None)
+@given(name=CARD, seed=st.integers(0, 2**40), cycle=st.integers(1, 20), other=st.integers(0, 13))
+def test_twins_share_their_chance(name, seed, cycle, other):
+    """Up to the cycle in which decisions part, twins are the same; afterwards chance is still shared."""
+    engine, sampled, _ = compiled(name)
+    one = two = journeys(engine, seed)
+    for now in range(cycle):
+        one, two = sampled(one, np.full(N, now % 7, np.int32))[0], sampled(two, np.full(N, now % 7, np.int32))[0]
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(two), strict=True))
+    one, two = sampled(one, np.full(N, 0, np.int32))[0], sampled(two, np.full(N, other, np.int32))[0]
+    assert np.array_equal(one.key, two.key)
+    for channel in Channel:
+        draws = [np.asarray(Sampled(journey.key, journey.state.cycle).uniform(channel)) for journey in (one, two)]
+        assert np.array_equal(*draws)
+
+
+def test_social_twins_have_the_same_tumour(card):
+    """Same treatment, same start, same doses taken: the bodies of social twins go the same way."""
+    generator = CausalGenerator(card)
+    cohort = generator.sample(N, seed=11)
+    twin = generator.counterfactual(cohort, {"race_ethnicity": "black", "insurance": "uninsured", "deprivation": 5.0})
+    engines = [make_engine(card, cohort=patients) for patients in (cohort, twin)]
+    rows, keys = np.arange(N, dtype=np.int32), np.arange(N, dtype=np.uint32)
+    paths = []
+    for engine in engines:
+        journey = engine.journey(rows, keys)
+        patient = journey.patient._replace(adherence=jnp.ones(N), delay=jnp.zeros(N))
+        journey = admit(engine.scenario, engine.params, patient, keys)
+        advance = compiled_step(engine)
+        for _ in range(20):
+            journey, _ = advance(journey, np.full(N, 3, np.int32))
+        paths.append(journey.state)
+    for name in ("clones", "response", "toxicity", "performance", "alive"):
+        assert np.array_equal(getattr(paths[0], name), getattr(paths[1], name)), name
+
+
+def test_expected_is_the_mean_of_sampled(engine):
+    """One cycle: the expected reading's survival and utility are those of many sampled draws."""
+    n = 20_000
+    journey = engine.journey(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))
+    sick = journey.state._replace(volume=journey.state.volume + 2.0, clones=journey.state.clones + 2.0)
+    journey = journey._replace(state=sick)
+    action = np.full(n, 3, np.int32)
+    after, events = compiled_step(engine)(journey, action)
+    weights = jax.nn.one_hot(action[:1], len(engine.scenario.regimens)).T
+    first = jax.tree.map(lambda leaf: leaf[..., :1], journey)
+    mean, mean_events = jax.jit(lambda journey: step(engine.scenario, engine.params, journey, weights, expected=True))(first)
+    assert float(mean.state.alive[0]) == pytest.approx(float(np.mean(after.state.alive)), abs=0.01)
+    assert float(mean_events.lived[0]) == pytest.approx(float(np.mean(events.lived)), abs=0.01)
+    assert float(mean_events.severe[0]) == pytest.approx(float(np.mean(events.severe)), abs=0.012)
+    assert float(mean.state.volume[0]) == pytest.approx(float(np.mean(after.state.volume)), abs=0.01)
+
+
+@functools.cache
+def value_and_gradient(name):
+    """Value of four cycles of a mixed decision, and its gradient."""
+    engine, _, _ = compiled(name)
+
+    def value(logits, journey):
+        weights = jax.nn.softmax(logits)[:, None]
+
+        def cycle(journey, _):
+            journey, events = step(engine.scenario, engine.params, journey, weights, expected=True)
+            return journey, (events.lived * events.utility)[0]
+
+        return jax.lax.scan(cycle, journey, None, 4)[1].sum()
+
+    return jax.jit(jax.value_and_grad(value))
+
+
+@settings(max_examples=20, deadline=None)
+@given(name=CARD, seed=st.integers(0, 2**40), direction=st.integers(0, 13))
+def test_expected_is_smooth_in_the_decision(name, seed, direction):
+    """The gradient is finite and agrees with finite differences."""
+    engine, _, _ = compiled(name)
+    journey = jax.tree.map(lambda leaf: leaf[..., :1], journeys(engine, seed))
+    function = value_and_gradient(name)
+    logits = np.zeros(len(engine.scenario.regimens), np.float32)
+    gradient = np.asarray(function(logits, journey)[1])
+    assert np.isfinite(gradient).all()
+    bump = np.zeros_like(logits)
+    bump[direction] = 0.1
+    difference = (float(function(logits + bump, journey)[0]) - float(function(logits - bump, journey)[0])) / 0.2
+    assert gradient[direction] == pytest.approx(difference, abs=5e-4)
+
+
+def test_draws_are_uniform_independent_and_normal():
+    keys = jnp.arange(200_000, dtype=jnp.uint32)
+    chance = Sampled(mix(keys), jnp.zeros(len(keys), jnp.int32) + 3)
+    later = Sampled(mix(keys), jnp.zeros(len(keys), jnp.int32) + 4)
+    draws = np.stack([*(np.asarray(chance.uniform(channel)) for channel in Channel), np.asarray(later.uniform(Channel.DEATH))])
+    assert (np.abs(draws.mean(1) - 0.5) < 0.003).all()
+    assert (np.abs(draws.var(1) - 1 / 12) < 0.002).all()
+    correlation = np.corrcoef(draws)
+    assert np.abs(correlation - np.eye(len(draws))).max() < 0.01
+    normal = np.asarray(chance.normal(Channel.SCAN))
+    assert abs(normal.mean()) < 0.01
+    assert abs(normal.std() - 1) < 0.01
+
+
+def test_competing_events_happen_at_their_hazards():
+    hazards = jnp.asarray([[0.1], [0.3], [0.05]]) * jnp.ones((1, 100_000))
+    keys = mix(jnp.arange(100_000, dtype=jnp.uint32))
+    sampled = Sampled(keys, jnp.zeros(100_000, jnp.int32)).one_of(hazards, Channel.SEVERE)
+    assert float(sampled.sum(0).max()) == 1.0
+    expected = Expected().one_of(hazards[:, :1], Channel.SEVERE)
+    np.testing.assert_allclose(np.asarray(sampled).mean(1), np.asarray(expected)[:, 0], atol=0.005)
+
+
+def test_published_toxicity_shares_come_out(engine):
+    """A regimen given to the end has about the grade 3+ share that its card states."""
+    card = engine.card
+    regimen = max(
+        (r for r in card.regimens if r.active and not r.induction and r.max_cycles is None),
+        key=lambda r: 1 - np.prod([1 - p for p in r.toxicity.values()]),
+    )
+    stated = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
+    n = 4000
+    journey = engine.journey(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))
+    patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
+    table = engine.params.regimens.copy()
+    table[:, len(card.mechanisms) + len(card.organs) + 1] = 0  # nobody stops for toxicity
+    never_stops = engine.params._replace(regimens=table, fatal=np.zeros_like(engine.params.fatal), performance_rate=np.float32(0))
+    index = card.regimens.index(regimen)
+    journey = journey._replace(patient=patient._replace(ecog=jnp.zeros(n)))
+    journey = journey._replace(state=journey.state._replace(performance=jnp.zeros(n)))
+    harmed = np.zeros(n, bool)
+    advance = jax.jit(lambda journey, action: step(engine.scenario, never_stops, journey, action))
+    for _ in range(40):
+        journey, events = advance(journey, np.full(n, index, np.int32))
+        harmed |= np.asarray(events.severe) > 0.5
+    assert harmed.mean() == pytest.approx(stated, abs=0.06)
+
+
+def test_params_are_made_anew_for_every_engine(nsclc):
+    first, second = params(nsclc), params(nsclc)
+    first.regimens[:] = 0
+    assert second.regimens.any()
