@@ -1,0 +1,55 @@
+# make demo   watch a simulated patient's journey
+# make test   the test suite (make test-all adds the slow tests)
+# make lint   style and types
+# make bench  speed, beside the peers that can be installed
+# make docs   the pages and pictures that are generated from the cards
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+PEER := .venv-gymnax/bin/python
+
+.PHONY: demo test test-all lint bench docs clean
+
+demo: .venv/.core
+	@mkdir -p runs
+	$(BIN)/onco-gym play NSCLC --agent guideline --seed 42 --quiet --picture runs/journey.png
+	$(BIN)/onco-gym rollout NSCLC --agent guideline -n 1000
+	@echo "The patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
+
+test: .venv/.test
+	$(BIN)/python -m pytest -n 2
+
+test-all: .venv/.test
+	$(BIN)/python -m pytest -n 2 -m ""
+
+lint: .venv/.lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/.bench $(PEER)
+	@mkdir -p runs
+	$(BIN)/python benchmarks/speed.py --gymnax-python $(PEER) --json runs/speed.json --plot runs/speed.png
+
+docs: .venv/.core
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf .venv .venv-gymnax runs
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e .
+	@touch $@
+
+.venv/.%: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) -e ".[$*]"
+	@touch $@
+
+# gymnax pins older versions of jax and gymnasium, and forgets to ask for six.
+$(PEER):
+	$(PYTHON) -m venv .venv-gymnax
+	$(PEER) -m pip --disable-pip-version-check install -q gymnax==1.0.1 six

@@ -1,0 +1,94 @@
+"""Agents: what they choose, and that knowledge pays."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, make_agent, rollout
+from onco_gym.interfaces.engine import make_engine
+
+N = 4096
+
+
+def interval(values):
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    return values.mean() - half, values.mean() + half
+
+
+def test_guideline_beats_random_and_every_constant(engine):
+    card = engine.card
+    guideline = rollout(engine, GuidelineAgent(card), N)
+    low, _ = interval(guideline.returns)
+    for name in ("random", *(regimen.name for regimen in card.regimens)):
+        _, high = interval(rollout(engine, make_agent(name, card), N).returns)
+        assert low > high, f"{card.id}: {name} reaches {high:.3f}, guideline only {low:.3f}"
+    assert spearmanr(guideline.returns, guideline.weeks).statistic > 0.8
+
+
+def test_return_ranks_by_survival_for_random_play(engine):
+    run = rollout(engine, RandomAgent(), 1024)
+    assert spearmanr(run.returns, run.weeks).statistic > 0.8
+
+
+def test_the_right_drug_for_the_driver():
+    engine = make_engine("nsclc")
+    run = rollout(engine, GuidelineAgent(engine.card), 2048, keep_observations=True)
+    fields = {field.name: field.index for field in engine.scenario.fields}
+    first = run.observations[0]
+    egfr = (first[:, fields["EGFR_ex19del"]] + first[:, fields["EGFR_L858R"]]) > 0.5
+    fit = first[:, fields["ecog"]] < 0.6
+    chosen = {engine.scenario.regimens[index] for index in run.actions[0][egfr & fit]}
+    assert egfr.sum() > 20
+    assert all("osimertinib" in name for name in chosen)
+    assert "osimertinib" not in {engine.scenario.regimens[index] for index in run.actions[0][~egfr]}
+
+
+def test_a_rollout_is_the_single_environment(nsclc):
+    engine = make_engine("nsclc")
+    run = rollout(engine, GuidelineAgent(nsclc), 6, seed=100)
+    env, agent = gym.make("onco_gym/NSCLC-v0"), GuidelineAgent(nsclc)
+    for i in range(6):
+        observation, info = env.reset(seed=100 + i)
+        total, over = 0.0, False
+        while not over:
+            action = agent.act(observation[None], info["action_mask"][None])[0]
+            observation, reward, terminated, truncated, info = env.step(action)
+            total, over = total + reward, terminated or truncated
+        assert total == pytest.approx(run.returns[i], abs=1e-4)
+
+
+def test_agents_keep_the_protocol(engine):
+    card = engine.card
+    env = gym.make_vec(f"onco_gym/{card.id}-v0", num_envs=5)
+    observation, info = env.reset(seed=0)
+    for agent in (RandomAgent(1), ConstantAgent(card, "drug_holiday"), GuidelineAgent(card)):
+        assert isinstance(agent, Agent)
+        actions = agent.act(observation, info["action_mask"])
+        assert actions.shape == (5,)
+        assert info["action_mask"][np.arange(5), actions].all()
+        chances = agent.probabilities(observation, info["action_mask"])
+        np.testing.assert_allclose(chances.sum(1), 1)
+
+
+def test_random_is_reproducible():
+    engine = make_engine("melanoma")
+    one, two = (rollout(engine, RandomAgent(3), 64, seed=5).returns for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+def test_wrong_agents_are_refused(nsclc):
+    engine = make_engine("nsclc")
+
+    class Nonsense:
+        def act(self, observation, mask):
+            return np.full(len(observation), 999)
+
+    with pytest.raises(AgentError, match="expected"):
+        rollout(engine, Nonsense(), 4)
+    with pytest.raises(AgentError, match="at least one patient"):
+        rollout(engine, RandomAgent(), 0)
+    with pytest.raises(AgentError, match="there is no agent 'oracle'"):
+        make_agent("oracle", nsclc)
+    with pytest.raises(AgentError, match="has no regimen"):
+        ConstantAgent(nsclc, "leeches")

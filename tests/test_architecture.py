@@ -1,0 +1,53 @@
+"""Data flows one way: a room imports only from the rooms before it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = [
+    "version",
+    "cards",
+    "registration",
+    "knowledge",
+    "patients",
+    "simulator",
+    "rewards",
+    "interfaces",
+    "agents",
+    "testing",
+    "cli",
+]
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+
+
+def test_imports_go_one_way():
+    for path in (ROOT / "onco_gym").rglob("*.py"):
+        relative = path.relative_to(ROOT / "onco_gym")
+        room = relative.parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        assert room in ROOMS, f"{relative} stands in no room: add it to the list, in its place"
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "onco_gym" and len(parts) > 1:
+                assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{relative} imports {name}"
+
+
+def test_the_simulator_knows_only_jax_and_numpy():
+    allowed = {"jax", "numpy", "onco_gym", "typing", "enum", "functools", "operator"}
+    for path in (ROOT / "onco_gym" / "simulator").glob("*.py"):
+        assert {name.split(".")[0] for name in imports(path)} <= allowed, path.name
+
+
+def test_generated_pages_are_what_the_cards_say():
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
