@@ -150,14 +150,8 @@ def _console(stderr: bool = False) -> Console:
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
     """A table of plain text; ``numbers`` names the columns that stand to the right."""
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_header=any(columns),
-    )
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.show_header = any(columns)
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column == "id")
     for row in rows:

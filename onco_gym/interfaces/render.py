@@ -1,6 +1,7 @@
 """A journey shown to a person: a chart in text, and a picture."""
 
 import io
+import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,7 +134,7 @@ def _draw_burden(axes: Any, scenario: Scenario, history: list[Snapshot], weeks: 
                 axes.text(week, top * 1.05, f" {event}", color=colour, rotation=90, va="top", fontsize=8)
     axes.set_ylim(0, top * 1.08)
     axes.set_ylabel("sum of\ndiameters, mm")
-    axes.legend(loc="upper left", fontsize=8, frameon=False)
+    axes.legend(loc="lower left", ncol=2, fontsize=8, frameon=False)
 
 
 def _draw_lanes(axes: Any, card: Card, scenario: Scenario, history: list[Snapshot], weeks: NDArray[Any]) -> None:
@@ -147,7 +148,8 @@ def _draw_lanes(axes: Any, card: Card, scenario: Scenario, history: list[Snapsho
             facecolor=f"C{order.index(regimen) % 10}",
             alpha=0.35 if held else 0.9,
         )
-    axes.set_yticks(range(len(order)), [regimen_title(card, index)[:34] for index in order], fontsize=8)
+    titles = [textwrap.shorten(regimen_title(card, index), 40, placeholder="…") for index in order]
+    axes.set_yticks(range(len(order)), titles, fontsize=8)
     axes.set_ylim(len(order) - 0.4 if order else 1, -0.6)
     axes.set_ylabel("treatment\n(pale: held)")
 

@@ -57,10 +57,23 @@ def allowed(params: Params, state: State) -> jax.Array:
     Not where it was stopped for toxicity, is past its last cycle, asks for a fitter patient, or is an earlier line that was
     left for another. In the expected reading, the probability that it can.
     """
-    ecog = jnp.floor(state.performance + 0.5)
-    fit = (ecog <= params.max_ecog[:, None]) & (state.exposure < params.max_cycles[:, None])
-    left = jnp.minimum(state.exposure, 1.0) * (1 - state.treatment) * params.active[:, None]
-    return fit.astype(jnp.float32) * (1 - state.barred) * (1 - left)
+    rules = (params.max_ecog[:, None], params.max_cycles[:, None], params.active[:, None])
+    return allowed_where(*rules, state.performance, state.exposure, state.treatment, state.barred)
+
+
+def allowed_where(
+    max_ecog: jax.Array,
+    max_cycles: jax.Array,
+    active: jax.Array,
+    performance: jax.Array,
+    exposure: jax.Array,
+    treatment: jax.Array,
+    barred: jax.Array,
+) -> jax.Array:
+    """The rule behind :func:`allowed`, for arrays of any one shape: of regimens (the first three) and of patients' states."""
+    fit = (jnp.floor(performance + 0.5) <= max_ecog) & (exposure < max_cycles)
+    left = jnp.minimum(exposure, 1.0) * (1 - treatment) * active
+    return fit.astype(jnp.float32) * (1 - barred) * (1 - left)
 
 
 def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:

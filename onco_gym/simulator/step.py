@@ -13,7 +13,7 @@ import numpy as np
 from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
-from onco_gym.simulator.observation import allowed, one_hot, scan
+from onco_gym.simulator.observation import allowed, allowed_where, one_hot, scan
 from onco_gym.simulator.state import Journey, Patient, State, total
 from onco_gym.simulator.toxicity import suffer
 
@@ -47,15 +47,11 @@ def step(
         The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
     """
     patient, state, key = journey
-    regimens = len(scenario.regimens)
-    weights = decision if decision.ndim == 2 else one_hot(decision, regimens)
     chance: Chance = Expected() if expected else Sampled(key, state.cycle + 1)
-
-    given = weights * allowed(params, state)
-    given = given.at[scenario.holiday].add(1.0 - jnp.sum(given, 0))
-    state, new_line = _start_line(params, state, given)
-
-    rows = _regimen_rows(params, state, given, exact=decision.ndim == 1)
+    choose = _choose_one if decision.ndim == 1 else _choose_mixture
+    given, last, exposure, rows, active, new_line = choose(scenario, params, state, decision)
+    treatment = given * params.active[:, None]
+    state = _start_line(state, treatment, active, new_line)
     mechanisms, organs = len(scenario.mechanisms), len(scenario.organs)
     kill, severe = rows[:mechanisms], rows[mechanisms : mechanisms + organs]
     burden, discontinue, oral, infusions = rows[mechanisms + organs :]
@@ -69,7 +65,7 @@ def step(
         severe * patient.frailty,
         burden * patient.frailty,
         discontinue,
-        jnp.sum(given * state.exposure, 0),
+        exposure,
         taken,
     )
     immune = np.asarray(scenario.immune, np.float32)
@@ -82,7 +78,6 @@ def step(
     ecog = survival.performance(params, state.performance, patient.ecog, volume, harm.toxicity)
     lived, died = chance.lived(survival.hazard(params, patient.hazard, volume, ecog) + harm.fatal, Channel.DEATH)
 
-    active = given * params.active[:, None]
     after = state._replace(
         cycle=state.cycle + 1,
         alive=state.alive * (1 - died),
@@ -93,9 +88,9 @@ def step(
         performance=ecog,
         held=harm.severe,
         hospital=harm.hospital,
-        barred=state.barred + (1 - state.barred) * active * harm.stop,
+        barred=state.barred + (1 - state.barred) * treatment * harm.stop,
         exposure=state.exposure + given,
-        last=jnp.argmax(given, 0).astype(jnp.int32),
+        last=last,
     )
     after = scan(scenario, params, patient, after, chance)
     events = Events(
@@ -111,33 +106,72 @@ def step(
     return Journey(patient, after, key), events
 
 
-def _start_line(params: Params, state: State, given: jax.Array) -> tuple[State, jax.Array]:
-    """A new anti-cancer regimen starts a line: RECIST begins anew at the last measured sum."""
+class _Choice(NamedTuple):
+    """What a decision comes to."""
+
+    given: jax.Array  # (R, n) share of each regimen
+    last: jax.Array  # (n,) int32 the regimen with the largest share
+    exposure: jax.Array  # (n,) cycles already had of what is given
+    rows: jax.Array  # (M + O + 4, n) what it brings into the cycle: a mix of rows of Params.regimens
+    active: jax.Array  # (n,) share that is anti-cancer treatment
+    new_line: jax.Array  # (n,) share that starts a line
+
+
+def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
+    """One regimen a patient, looked up."""
+    count = len(scenario.regimens)
+
+    def at(values: jax.Array, index: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values, index[None], axis=0, mode="clip")[0]
+
+    picked = jnp.clip(decision, 0, count - 1)
+    max_ecog, max_cycles, is_active = (
+        jnp.take(jnp.asarray(values), picked) for values in (params.max_ecog, params.max_cycles, params.active)
+    )
+    had, current, barred = (at(values, picked) for values in (state.exposure, state.treatment, state.barred))
+    can = allowed_where(max_ecog, max_cycles, is_active, state.performance, had, current, barred)
+    index = jnp.where(can > 0.5, picked, scenario.holiday).astype(jnp.int32)
+    exposure = at(state.exposure, index)
+    late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
+    active = jnp.take(jnp.asarray(params.active), index)
+    return _Choice(
+        given=one_hot(index, count),
+        last=index,
+        exposure=exposure,
+        rows=jnp.take(jnp.asarray(params.regimens).T, index + count * late, axis=1, mode="clip"),
+        active=active,
+        new_line=active * (1 - at(state.treatment, index)),
+    )
+
+
+def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
+    """A weight for every regimen; what cannot be given goes to the holiday."""
+    given = decision * allowed(params, state)
+    given = given.at[scenario.holiday].add(1.0 - jnp.sum(given, 0))
+    late = (state.exposure >= params.induction[:, None]).astype(jnp.float32)
+    weights = jnp.concatenate([given * (1 - late), given * late])
     active = given * params.active[:, None]
     share = jnp.sum(active, 0)
-    new = share - jnp.sum(jnp.minimum(active, state.treatment), 0)
-    switch = state._replace(
+    return _Choice(
+        given=given,
+        last=jnp.argmax(given, 0).astype(jnp.int32),
+        exposure=jnp.sum(given * state.exposure, 0),
+        rows=jax.lax.dot_general(
+            jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
+        ),
+        active=share,
+        new_line=share - jnp.sum(jnp.minimum(active, state.treatment), 0),
+    )
+
+
+def _start_line(state: State, treatment: jax.Array, active: jax.Array, new: jax.Array) -> State:
+    """A new anti-cancer regimen starts a line: RECIST begins anew at the last measured sum."""
+    return state._replace(
         line=state.line + new,
-        treatment=state.treatment * (1 - share) + active,
+        treatment=state.treatment * (1 - active) + treatment,
         progressed=state.progressed * (1 - new),
         baseline=state.baseline + new * (state.diameter - state.baseline),
         nadir=state.nadir + new * (state.diameter - state.nadir),
-    )
-    return switch, new
-
-
-def _regimen_rows(params: Params, state: State, given: jax.Array, exact: bool) -> jax.Array:
-    """(M + O + 4, n) everything that what is given brings into a cycle, induction or maintenance.
-
-    ``exact`` says that one regimen is given whole: its row is looked up. Otherwise rows are mixed.
-    """
-    late = (state.exposure >= params.induction[:, None]).astype(jnp.float32)
-    if exact:
-        row = jnp.argmax(given, 0) + given.shape[0] * jnp.max(given * late, 0).astype(jnp.int32)
-        return jnp.take(jnp.asarray(params.regimens).T, row, axis=1, mode="clip")
-    weights = jnp.concatenate([given * (1 - late), given * late])
-    return jax.lax.dot_general(
-        jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
     )
 
 
