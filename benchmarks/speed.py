@@ -162,8 +162,8 @@ def scan(name: str, engine: Engine, num_envs: int) -> Contender:
     def one(carry: Any, _: None) -> tuple[Any, jax.Array]:
         journey, seat, clock = carry
         action = (mix(lanes + clock * np.uint32(num_envs)) % regimens).astype(jnp.int32)
-        journey, seat, output = engine.step_autoreset(journey, seat, action)
-        return (journey, seat, clock + np.uint32(1)), output.observation.sum() + output.reward.sum()
+        journey, seat, observation, _, outcome = engine.step_autoreset(journey, seat, action)
+        return (journey, seat, clock + np.uint32(1)), observation.sum() + outcome.reward.sum()
 
     rollout = jax.jit(lambda carry: jax.lax.scan(one, carry, None, steps), donate_argnums=0)
     seat = Seat(jnp.asarray(stream_of(np.arange(num_envs, dtype=np.uint64))), jnp.zeros(num_envs, jnp.uint32))

@@ -153,6 +153,14 @@ def test_expressions_that_are_refused(text):
         parse(text, LEVELS)
 
 
+@pytest.mark.parametrize("text", ["1 / 0 > age", "-ALK > 0"])
+def test_expressions_that_cannot_be_computed(text):
+    import numpy as np
+
+    with pytest.raises(ExpressionError, match="cannot be computed"):
+        parse(text, LEVELS)({"age": np.array([50.0]), "ALK": np.array([True])})
+
+
 def test_expressions_that_are_read():
     import numpy as np
 

@@ -165,6 +165,9 @@ def test_damaged_files_are_refused(tmp_path, nsclc):
     with pytest.raises(CohortError, match="holds patients of 'NSCLC'"):
         Cohort.read(whole, load_card("breast"))
     table = pq.read_table(whole)
+    pq.write_table(table.replace_schema_metadata({"onco_gym": "{"}), tmp_path / "meta.parquet")
+    with pytest.raises(CohortError, match="metadata is damaged"):
+        Cohort.read(tmp_path / "meta.parquet", nsclc)
     pq.write_table(table.drop_columns(["age"]), tmp_path / "ageless.parquet")
     with pytest.raises(CohortError, match="no column 'age'"):
         Cohort.read(tmp_path / "ageless.parquet", nsclc)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.interfaces.engine import Engine, Output, Seat, stream_of
+from onco_gym.interfaces.engine import Engine, Outcome, Seat, stream_of
 from onco_gym.rewards import TERMS
 from onco_gym.simulator.state import Journey
 
@@ -84,23 +84,22 @@ def rollout(
     for cycle in range(engine.horizon):
         seen, allowed = np.asarray(observation), np.asarray(mask)
         choice = _checked(agent.act(seen, allowed), n, len(engine.scenario.regimens))
-        journey, output, extra = _cycle(engine, journey, choice)
-        observation, mask = output.observation.T, output.mask.T
+        journey, observation, mask, outcome, extra = _cycle(engine, journey, choice)
         if keep_observations:
             kept.append(seen)
         actions.append(np.where(under_way, choice, -1))
-        given.append(np.where(under_way, np.asarray(output.given), -1))
+        given.append(np.where(under_way, np.asarray(outcome.given), -1))
         lived, progressed, change, line, harm = np.asarray(extra)
-        terms += np.where(under_way, np.asarray(output.terms), 0)
-        returns += np.where(under_way, np.asarray(output.reward), 0)
+        terms += np.where(under_way, np.asarray(outcome.terms), 0)
+        returns += np.where(under_way, np.asarray(outcome.reward), 0)
         weeks += np.where(under_way, lived * cycle_weeks, 0)
-        now = np.asarray(output.terminated)
+        now = np.asarray(outcome.terminated)
         event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
         progression[event] = np.where(now, weeks, (cycle + 1) * cycle_weeks)[event]
         best = np.where(under_way & (line <= 1), np.minimum(best, change), best)
         severe |= under_way & (harm > 0.5)
         died |= under_way & now
-        under_way &= ~(now | np.asarray(output.truncated))
+        under_way &= ~(now | np.asarray(outcome.truncated))
         if on_cycle is not None:
             on_cycle(cycle + 1, int(under_way.sum()))
         if not under_way.any():
@@ -121,12 +120,13 @@ def rollout(
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _cycle(engine: Engine, journey: Journey, action: jax.Array) -> tuple[Journey, Output, jax.Array]:
+def _cycle(engine: Engine, journey: Journey, action: jax.Array) -> tuple[Journey, jax.Array, jax.Array, Outcome, jax.Array]:
     """A cycle, and (5, n): share lived, progressed, change from baseline, line, grade 3+ event."""
-    after, output, events = engine.cycle(journey, action)
+    after, events, outcome = engine.advance(journey, action)
+    observation, mask = engine.look(after)
     state = after.state
     extra = jnp.stack([events.lived, state.progressed, state.diameter / state.baseline - 1, state.line, events.severe])
-    return after, output, extra
+    return after, observation.T, mask.T, outcome, extra
 
 
 def _checked(actions: NDArray[np.int64], n: int, regimens: int) -> NDArray[np.int32]:

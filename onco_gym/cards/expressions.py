@@ -52,11 +52,14 @@ class Expression:
 
         Returns a boolean array for conditions and a numeric array for arithmetic.
         """
-        return self._run(columns)
+        try:
+            return self._run(columns)
+        except (ArithmeticError, TypeError) as error:
+            raise ExpressionError(f"{self.text!r} cannot be computed: {error}") from None
 
     def holds(self, columns: Mapping[str, Any]) -> Any:
         """The same, as a boolean array: where the condition holds."""
-        return _truth(self._run(columns))
+        return _truth(self(columns))
 
 
 def parse(text: str, levels: Levels) -> Expression:

@@ -40,11 +40,9 @@ class Seat(NamedTuple):
     episode: Any  # (n,) uint32, episodes since the seed
 
 
-class Output(NamedTuple):
-    """What an agent gets after a cycle; batch last."""
+class Outcome(NamedTuple):
+    """What a cycle came to."""
 
-    observation: jax.Array  # (F, n)
-    mask: jax.Array  # (R, n) bool
     reward: jax.Array  # (n,)
     terminated: jax.Array  # (n,) bool
     truncated: jax.Array  # (n,) bool
@@ -89,63 +87,47 @@ class Engine:
         """((F, n) observation, (R, n) action mask)."""
         return observe(self.scenario, self.params, journey), allowed(self.params, journey.state) > 0.5
 
-    def cycle(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output, Events]:
-        """A cycle under ``action`` (n,) int32: the journey after it, what an agent gets, and what happened."""
+    def advance(self, journey: Journey, action: jax.Array) -> tuple[Journey, Events, Outcome]:
+        """A cycle under ``action`` (n,) int32: the journey after it, what happened, and what it earned."""
         after, events = step(self.scenario, self.params, journey, action)
         terms = reward_terms(self.scenario, self.params, journey, after, events)
-        observation, mask = self.look(after)
         terminated = after.state.alive < 0.5
-        output = Output(
-            observation=observation,
-            mask=mask,
-            reward=blend(self.weights, terms),
-            terminated=terminated,
-            truncated=~terminated & (after.state.cycle >= self.horizon),
-            terms=terms,
-            given=after.state.last,
-        )
-        return after, output, events
+        truncated = ~terminated & (after.state.cycle >= self.horizon)
+        return after, events, Outcome(blend(self.weights, terms), terminated, truncated, terms, after.state.last)
 
-    def readmit_at(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
-        """Replace the journeys at ``where`` by the next patients of their seats; indices past the end do nothing.
+    def replace(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, Journey]:
+        """Put the next patients of their seats at ``where``; indices past the end do nothing.
 
         Returns:
-            Journeys and seats, and the first observation (F, len(where)) and mask of the new patients.
+            Journeys, seats, and the new journeys by themselves.
         """
         chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
         chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
         fresh = self.journey(*self.draw(chosen))
         journey = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), journey, fresh)
-        seat = seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop"))
-        return journey, seat, *self.look(fresh)
+        return journey, seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop")), fresh
 
-    def step_autoreset(self, journey: Journey, seat: Seat, action: jax.Array) -> tuple[Journey, Seat, Output]:
+    def step_autoreset(
+        self, journey: Journey, seat: Seat, action: jax.Array
+    ) -> tuple[Journey, Seat, jax.Array, jax.Array, Outcome]:
         """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
 
-        ``Output.observation`` is that of the new patient where an episode ended.
+        Returns:
+            Journeys, seats, (F, n) observation and (R, n) mask (a new patient's where an episode ended), outcome.
         """
-        journey, output, _ = self.cycle(journey, action)
+        journey, _, outcome = self.advance(journey, action)
         n = action.shape[0]
-        some = min(n, max(32, n // 16))  # replaced at a time: most cycles need one turn of the loop
+        some = min(n, max(32, n // 16))  # replaced at a time; one turn is enough in most cycles
 
-        def left(carry: tuple[jax.Array, Journey, Seat, jax.Array, jax.Array]) -> jax.Array:
-            return jnp.any(carry[0])
-
-        def replace(carry: tuple[jax.Array, Journey, Seat, jax.Array, jax.Array]) -> Any:
-            ended, journey, seat, observation, mask = carry
+        def turn(carry: tuple[jax.Array, Journey, Seat]) -> tuple[jax.Array, Journey, Seat]:
+            ended, journey, seat = carry
             where = jnp.nonzero(ended, size=some, fill_value=n)[0]
-            journey, seat, new_observation, new_mask = self.readmit_at(journey, seat, where)
-            return (
-                ended.at[where].set(False, mode="drop"),
-                journey,
-                seat,
-                observation.at[:, where].set(new_observation, mode="drop"),
-                mask.at[:, where].set(new_mask, mode="drop"),
-            )
+            journey, seat, _ = self.replace(journey, seat, where)
+            return ended.at[where].set(False, mode="drop"), journey, seat
 
-        carry = (output.terminated | output.truncated, journey, seat, output.observation, output.mask)
-        _, journey, seat, observation, mask = jax.lax.while_loop(left, replace, carry)
-        return journey, seat, output._replace(observation=observation, mask=mask)
+        carry = turn((outcome.terminated | outcome.truncated, journey, seat))
+        _, journey, seat = jax.lax.while_loop(lambda carry: jnp.any(carry[0]), turn, carry)
+        return journey, seat, *self.look(journey), outcome
 
     def draw(self, seat: Seat) -> tuple[Any, Any]:
         """((n,) pool row, (n,) chance key) of the patient at ``seat``: a pure function of seed and episode."""
@@ -157,12 +139,14 @@ class Engine:
         observation, mask = self.look(journey)
         return journey, observation.T, mask.T
 
-    def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, Output]:
-        after, output, _ = self.cycle(journey, action)
-        return after, output._replace(observation=output.observation.T, mask=output.mask.T)
+    def _step(self, journey: Journey, action: jax.Array) -> tuple[Journey, jax.Array, jax.Array, Outcome]:
+        after, _, outcome = self.advance(journey, action)
+        observation, mask = self.look(after)
+        return after, observation.T, mask.T, outcome
 
     def _readmit(self, journey: Journey, seat: Seat, where: jax.Array) -> tuple[Journey, Seat, jax.Array, jax.Array]:
-        journey, seat, observation, mask = self.readmit_at(journey, seat, where)
+        journey, seat, fresh = self.replace(journey, seat, where)
+        observation, mask = self.look(fresh)
         return journey, seat, observation.T, mask.T
 
 

@@ -235,9 +235,9 @@ class _Compiled:
         def cycle(turn: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             del turn
             flat, action = carry
-            after, output, _ = self._engine.cycle(self.layout.unpack(flat[: self.head]), action[None])
-            values = [output.reward, output.terminated, output.truncated, output.given, flat[self.head + 4 : self.head + 5]]
-            head = jnp.concatenate([*(value.astype(jnp.float32) for value in values), output.terms[:, 0]])
+            after, _, outcome = self._engine.advance(self.layout.unpack(flat[: self.head]), action[None])
+            values = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, flat[self.head + 4 : self.head + 5]]
+            head = jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
             return self._join(after, head), action + 1  # changed, lest XLA moves what depends on it out of the loop
 
         return jax.lax.fori_loop(0, turns, cycle, (flat, action))[0]

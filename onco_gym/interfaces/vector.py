@@ -99,12 +99,12 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         """Give regimen ``actions[i]`` to patient ``i`` for one cycle. ``actions`` is not changed."""
         if self._journey is None or self._seat is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        self._journey, output = self.engine.step(self._journey, self._checked(actions))
-        observation, mask = np.array(output.observation), np.array(output.mask)
-        terminated, truncated = np.array(output.terminated), np.array(output.truncated)
+        self._journey, seen, possible, outcome = self.engine.step(self._journey, self._checked(actions))
+        observation, mask = np.array(seen), np.array(possible)
+        terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
         info: dict[str, Any] = {
-            "reward_terms": dict(zip(TERMS, np.asarray(output.terms), strict=True)),
-            "given": np.array(output.given),
+            "reward_terms": dict(zip(TERMS, np.asarray(outcome.terms), strict=True)),
+            "given": np.array(outcome.given),
             "_reward_terms": self._all,
             "_given": self._all,
         }
@@ -113,7 +113,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             self._replace(ended, observation, mask, info)
         self._mask = mask
         info.update(action_mask=mask, _action_mask=self._all)
-        return observation, np.array(output.reward), terminated, truncated, info
+        return observation, np.array(outcome.reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(num_envs, R) which regimens can be given now; the name is sb3-contrib's."""

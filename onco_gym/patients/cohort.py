@@ -110,9 +110,9 @@ class Cohort:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError) as error:
             raise CohortError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
-        stamp = json.loads((table.schema.metadata or {}).get(b"onco_gym", b"{}"))
-        if stamp.get("card", card.id) != card.id:
-            raise CohortError(f"{path}: holds patients of {stamp['card']!r}, expected {card.id!r}")
+        made_for = _card_of(path, (table.schema.metadata or {}).get(b"onco_gym"), card.id)
+        if made_for != card.id:
+            raise CohortError(f"{path}: holds patients of {made_for!r}, expected {card.id!r}")
         if table.num_rows == 0:
             raise CohortError(f"{path}: holds no patients")
         columns = {variable.name: _column(path, table, variable) for variable in card.variables}
@@ -124,6 +124,16 @@ class Cohort:
             completed = CausalGenerator(card).complete(columns)
             noise, effects = noise or completed.noise, effects or completed.effects
         return Cohort(card.id, digest(card), columns, noise, effects)
+
+
+def _card_of(path: Any, stamp: bytes | None, default: str) -> Any:
+    """The card that a file says it belongs to; a file of another origin says nothing."""
+    if stamp is None:
+        return default
+    try:
+        return json.loads(stamp)["card"]
+    except (ValueError, KeyError, TypeError):
+        raise CohortError(f"{path}: its onco_gym metadata is damaged") from None
 
 
 def readable(variable: Variable, value: Any) -> Any:
@@ -186,7 +196,9 @@ def _numbers(
     for name in names:
         if f"{prefix}:{name}" not in table.column_names:
             raise CohortError(f"{path}: has no column '{prefix}:{name}'")
-        values = table[f"{prefix}:{name}"].to_numpy().astype(float)
+        values = table[f"{prefix}:{name}"].to_numpy(zero_copy_only=False)
+        if values.dtype.kind != "f":
+            raise CohortError(f"{path}: column '{prefix}:{name}' is {values.dtype}, expected numbers")
         if not ((values >= low) & (values <= high)).all():
             raise CohortError(f"{path}: column '{prefix}:{name}' must lie in {low:g}..{high:g}")
         result[name] = values

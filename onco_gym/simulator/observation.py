@@ -35,11 +35,11 @@ def scan(scenario: Scenario, params: Params, patient: Patient, state: State, cha
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
     new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(visible - state.scanned, 0.0)), Channel.NEW_LESION)
-    progressed = state.progressed + due * (1 - state.progressed) * (1 - (1 - larger) * (1 - new))
-    just = progressed - state.progressed
-    share = state.clones[1:] - volume
     repeated = np.asarray(scenario.repeated, np.float32)[:, None]
     tested = jnp.max(repeated * (state.result_cycle <= state.cycle), 0)
+    progressed = state.progressed + due * (1 - state.progressed) * (1 - (1 - larger) * (1 - new))
+    just = (progressed - state.progressed) * tested
+    share = state.clones[1:] - volume
     found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
     return state._replace(
         progressed=progressed,
@@ -47,7 +47,7 @@ def scan(scenario: Scenario, params: Params, patient: Patient, state: State, cha
         nadir=_blend(due, jnp.minimum(measured, state.nadir), state.nadir),
         scanned=_blend(due, visible, state.scanned),
         since_scan=(1 - due) * (state.since_scan + 1),
-        marker=_blend(just * tested, found, state.marker),
+        marker=_blend(just, found, state.marker),
     )
 
 
@@ -106,7 +106,10 @@ def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
     ]
     first = traits + biomarkers + len(scenario.tests)
     dynamic = jnp.stack(
-        [(value - field.low) / (field.high - field.low) for value, field in zip(raw, scenario.fields[first:], strict=False)]
+        [
+            jnp.clip((value - field.low) / (field.high - field.low), 0.0, 1.0)
+            for value, field in zip(raw, scenario.fields[first:], strict=False)
+        ]
     )
     rows = [
         patient.shown[:traits],
@@ -116,9 +119,9 @@ def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
         state.toxicity / 5.0,
         state.marker,
         one_hot(state.last, len(scenario.regimens)),
-        state.exposure / scenario.horizon,
+        jnp.minimum(state.exposure / scenario.horizon, 1.0),
     ]
-    return jnp.clip(jnp.concatenate(rows), 0.0, 1.0)
+    return jnp.concatenate(rows)
 
 
 def one_hot(index: jax.Array, size: int) -> jax.Array:

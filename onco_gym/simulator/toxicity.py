@@ -42,8 +42,7 @@ def suffer(
     """
     hazard = severe_hazard * (dose * jnp.exp(-exposure / params.onset_cycles))
     events = chance.one_of(hazard, Channel.SEVERE)
-    share = severe_hazard / jnp.maximum(total(severe_hazard), 1e-9)
-    standing = share * (burden * dose)
+    standing = severe_hazard * (burden * dose / jnp.maximum(total(severe_hazard), 1e-9))
     recovery = params.recovery[:, None]
     level = toxicity + recovery * (standing - toxicity)
     level = level + events * jnp.maximum(3.5 - level, 0.0)
