@@ -209,32 +209,35 @@ def draw(name: str, card: Card, path: Path) -> None:
     common = [index for index in np.argsort(-np.bincount(first, minlength=len(card.regimens))) if (first == index).sum() >= 60][
         :6
     ]
-    months = np.linspace(0, engine.horizon * card.cycle_weeks / 4.348, 200)
+    months = np.linspace(0, engine.horizon * card.cycle_weeks / 4.348 - 0.5, 200)
 
     def curve(weeks: np.ndarray) -> np.ndarray:
         return (weeks[:, None] / 4.348 > months - 1e-9).mean(0)
 
-    drawing = Figure(figsize=(11, 8), dpi=90, layout="constrained")
+    drawing = Figure(figsize=(11, 8.6), dpi=90, layout="constrained")
     survival, progression, response, harm = drawing.subplots(2, 2).ravel()
     for agent, run in runs.items():
         survival.plot(months, curve(run.weeks), color="0.4", ls={"guideline": "-", "random": "--"}.get(agent, ":"), label=agent)
     for index in common:
-        label = f"{card.regimens[index].title[:36]} ({(first == index).mean():.0%})"
+        label = f"{card.regimens[index].name} ({(first == index).mean():.0%})"
         survival.plot(months, curve(guideline.weeks[first == index]), lw=1, label=label)
         progression.plot(months, curve(guideline.progression_weeks[first == index]), lw=1)
     progression.plot(months, curve(guideline.progression_weeks), color="0.4")
     survival.set(title="Overall survival", ylim=(0, 1), xlabel="months")
-    progression.set(title="Time to first progression or death, guideline agent", ylim=(0, 1), xlabel="months", xlim=(0, 48))
-    survival.legend(fontsize=6.5, frameon=False)
+    progression.set(title="Free of progression, guideline agent", ylim=(0, 1), xlabel="months", xlim=(0, 48))
+    drawing.legend(
+        loc="outside lower center", ncols=3, fontsize=8, frameon=False, title="agents; guideline agent by first regimen"
+    )
     change = np.sort(guideline.best_change)[::-1] * 100
     response.bar(np.linspace(0, 100, n), change, width=100 / n, color=np.where(change <= -30, "C2", "C7"))
     response.axhline(-30, color="k", lw=0.6)
     rate = (guideline.best_change <= -0.3).mean()
     response.set(title=f"Deepest change in the first line, % (response {rate:.0%})", xlabel="% of patients", ylim=(-100, 5))
-    names = [card.regimens[index].title[:30] for index in common]
+    names = [card.regimens[index].name for index in common]
     harm.barh(names, [guideline.severe[first == index].mean() * 100 for index in common], color="C1")
     harm.invert_yaxis()
-    harm.set(title="Any grade 3+ event in all lines, by first regimen, %", xlim=(0, 100))
+    harm.tick_params(axis="y", labelsize=8)
+    harm.set(title="Grade 3+ event in any line, by first regimen, %", xlim=(0, 100))
     drawing.suptitle(f"{card.title}: {n} simulated patients. {NOTE}", fontsize=10)
     drawing.savefig(path)
 
