@@ -94,7 +94,7 @@ def test_growth_without_treatment_is_gompertz(growth, start, cycles):
     volume = tumour.log_volume(clones)
     capacity = float(engine.params.log_capacity)
     for _ in range(cycles):
-        clones, volume = grower("nsclc")(alone, jnp.full(1, growth, jnp.float32), clones, volume, jnp.zeros((k, 1)))
+        clones, volume = grower("nsclc")(alone, jnp.full(1, 1 - np.exp(-growth), jnp.float32), clones, volume, jnp.zeros((k, 1)))
     closed = capacity - max(capacity - start, 0) * np.exp(-growth * cycles)
     assert float(volume[0]) == pytest.approx(closed, abs=2e-3)
 
@@ -178,7 +178,9 @@ def test_expected_is_the_mean_of_sampled(engine):
     action = np.full(n, 3, np.int32)
     after, events = compiled_step(engine)(journey, action)
     weights = jax.nn.one_hot(action[:1], len(engine.scenario.regimens)).T
-    first = jax.tree.map(lambda leaf: leaf[..., :1], journey)
+    patient, state, key = jax.tree.map(lambda leaf: leaf[..., :1], journey)
+    blank = admit(engine.scenario, engine.params, patient, key, expected=True)
+    first = blank._replace(state=blank.state._replace(volume=state.volume, clones=state.clones))
     mean, mean_events = jax.jit(lambda journey: step(engine.scenario, engine.params, journey, weights, expected=True))(first)
     assert float(mean.state.alive[0]) == pytest.approx(float(np.mean(after.state.alive)), abs=0.01)
     assert float(mean_events.lived[0]) == pytest.approx(float(np.mean(events.lived)), abs=0.01)
@@ -208,7 +210,8 @@ def value_and_gradient(name):
 def test_expected_is_smooth_in_the_decision(name, seed, direction):
     """The gradient is finite and agrees with finite differences."""
     engine, _, _ = compiled(name)
-    journey = jax.tree.map(lambda leaf: leaf[..., :1], journeys(engine, seed))
+    patient, _, key = jax.tree.map(lambda leaf: leaf[..., :1], journeys(engine, seed))
+    journey = admit(engine.scenario, engine.params, patient, key, expected=True)
     function = value_and_gradient(name)
     logits = np.zeros(len(engine.scenario.regimens), np.float32)
     gradient = np.asarray(function(logits, journey)[1])
@@ -236,9 +239,11 @@ def test_draws_are_uniform_independent_and_normal():
 def test_competing_events_happen_at_their_hazards():
     hazards = jnp.asarray([[0.1], [0.3], [0.05]]) * jnp.ones((1, 100_000))
     keys = mix(jnp.arange(100_000, dtype=jnp.uint32))
-    sampled = Sampled(keys, jnp.zeros(100_000, jnp.int32)).one_of(hazards, Channel.SEVERE)
+    sampled, further = Sampled(keys, jnp.zeros(100_000, jnp.int32)).one_of(hazards, jnp.full(100_000, 0.25), Channel.SEVERE)
     assert float(sampled.sum(0).max()) == 1.0
-    expected = Expected().one_of(hazards[:, :1], Channel.SEVERE)
+    expected, expected_further = Expected().one_of(hazards[:, :1], jnp.full(1, 0.25), Channel.SEVERE)
+    assert float(further.mean()) == pytest.approx(float(expected_further[0]), abs=0.005)
+    assert float(expected_further[0]) == pytest.approx(float(expected.sum()) / 4)
     np.testing.assert_allclose(np.asarray(sampled).mean(1), np.asarray(expected)[:, 0], atol=0.005)
 
 

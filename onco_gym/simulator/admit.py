@@ -23,7 +23,7 @@ def embody(params: Params, traits: Traits) -> Patient:
     shares = jnp.concatenate([1.0 - jnp.sum(share, 0, keepdims=True), share])
     volume = jnp.log(_pick(params.initial, traits.initial_case)) + params.initial_spread * traits.initial_effect
     return Patient(
-        growth=growth / (params.log_capacity - params.log_reference),
+        growth=-jnp.expm1(-growth / (params.log_capacity - params.log_reference)),
         sensitivity=sensitivity,
         clones=jnp.log(shares) + jnp.minimum(volume, params.log_capacity - 0.5),
         lesions=_pick(params.lesions, traits.lesions_case),
@@ -66,7 +66,7 @@ def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, 
         barred=none,
         exposure=none,
         last=cycle - 1,
-        treatment=none,
+        treatment=none if expected else cycle - 1,
         line=zero,
         progressed=zero,
         diameter=measured,

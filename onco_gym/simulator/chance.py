@@ -20,7 +20,6 @@ class Channel(IntEnum):
 
     DEATH = auto()
     SEVERE = auto()
-    DISCONTINUE = auto()
     SCAN = auto()
     NEW_LESION = auto()
     CTDNA = auto()
@@ -70,14 +69,19 @@ class Sampled:
         total = sum(((bits >> shift) & jnp.uint32(0xFF)).astype(jnp.float32) for shift in (0, 8, 16, 24))
         return (total - 510.0) * jnp.float32(1 / 147.80)
 
-    def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
-        """(O, n) competing events: at most one happens, each at its hazard."""
+    def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """((O, n) competing events, of which at most one happens; (n,) whether it goes ``further``, a probability)."""
         draw = self.uniform(channel)
-        events, below = [], jnp.zeros_like(draw)
+        events, worse, below = [], [], jnp.zeros_like(draw)
         for probability in _competing(hazards):
             events.append((draw >= below) & (draw < below + probability))
+            worse.append((draw >= below) & (draw < below + probability * further))
             below = below + probability
-        return jnp.stack(events).astype(jnp.float32)
+        return jnp.stack(events).astype(jnp.float32), jnp.max(jnp.stack(worse).astype(jnp.float32), 0)
+
+    def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
+        """(n,) 1 where one of two events, or both, happened."""
+        return jnp.max(jnp.stack([one, other]), 0)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((n,) share of the cycle lived, (n,) died) under a constant hazard per cycle."""
@@ -103,10 +107,15 @@ class Expected:
         del channel
         return jnp.zeros(())
 
-    def one_of(self, hazards: jax.Array, channel: Channel) -> jax.Array:
-        """(O, n) probability of each of the competing events."""
+    def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """((O, n) probability of each of the competing events; (n,) that one happens and goes ``further``)."""
         del channel
-        return _competing(hazards)
+        events = _competing(hazards)
+        return events, jnp.sum(events, 0) * further
+
+    def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
+        """(n,) probability of one of two independent events, or both."""
+        return 1 - (1 - one) * (1 - other)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((n,) mean share of the cycle lived, (n,) probability of death)."""

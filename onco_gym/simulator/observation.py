@@ -35,9 +35,10 @@ def scan(scenario: Scenario, params: Params, patient: Patient, state: State, cha
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
     new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(visible - state.scanned, 0.0)), Channel.NEW_LESION)
-    repeated = np.asarray(scenario.repeated, np.float32)[:, None]
-    tested = jnp.max(repeated * (state.result_cycle <= state.cycle), 0)
-    progressed = state.progressed + due * (1 - state.progressed) * (1 - (1 - larger) * (1 - new))
+    tested = jnp.zeros_like(due)
+    for test in np.flatnonzero(scenario.repeated):
+        tested = jnp.maximum(tested, state.result_cycle[test] <= state.cycle)
+    progressed = state.progressed + due * (1 - state.progressed) * chance.either(larger, new)
     just = (progressed - state.progressed) * tested
     share = state.clones[1:] - volume
     found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
@@ -58,7 +59,8 @@ def allowed(params: Params, state: State) -> jax.Array:
     left for another. In the expected reading, the probability that it can.
     """
     rules = (params.max_ecog[:, None], params.max_cycles[:, None], params.active[:, None])
-    return allowed_where(*rules, state.performance, state.exposure, state.treatment, state.barred)
+    treatment = state.treatment if state.treatment.ndim == 2 else one_hot(state.treatment, len(params.active))
+    return allowed_where(*rules, state.performance, state.exposure, treatment, state.barred)
 
 
 def allowed_where(

@@ -10,7 +10,7 @@ import jax
 class Patient(NamedTuple):
     """A patient ready to be simulated; batch last."""
 
-    growth: jax.Array  # (n,) Gompertz rate per cycle
+    growth: jax.Array  # (n,) share of the log distance to capacity grown in a cycle
     sensitivity: jax.Array  # (M, n)
     clones: jax.Array  # (K, n) log cm3 at the start
     lesions: jax.Array  # (n,) measured lesions
@@ -39,7 +39,7 @@ class State(NamedTuple):
     barred: jax.Array  # (R, n) stopped for good for toxicity
     exposure: jax.Array  # (R, n) cycles received
     last: jax.Array  # (n,) int32 regimen of the last cycle, -1 before the first
-    treatment: jax.Array  # (R, n) regimen of the current line
+    treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started
     progressed: jax.Array  # (n,) on the current line
     diameter: jax.Array  # (n,) mm, measured sum at the last scan

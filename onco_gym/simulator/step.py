@@ -40,18 +40,17 @@ def step(
         scenario: static side of the card.
         params: arrays of the card.
         journey: n patients under way.
-        decision: (n,) int32 regimen index, or (R, n) weights that add up to 1.
-        expected: read chance by its mean instead of sampling it.
+        decision: (n,) int32 regimen index; in the expected reading (R, n) weights that add up to 1.
+        expected: read chance by its mean instead of sampling it; the journey must have been admitted so.
 
     Returns:
         The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
     """
     patient, state, key = journey
     chance: Chance = Expected() if expected else Sampled(key, state.cycle + 1)
-    choose = _choose_one if decision.ndim == 1 else _choose_mixture
-    given, last, exposure, rows, active, new_line = choose(scenario, params, state, decision)
-    treatment = given * params.active[:, None]
-    state = _start_line(state, treatment, active, new_line)
+    choose = _choose_mixture if expected else _choose_one
+    given, last, exposure, rows, treatment, new_line = choose(scenario, params, state, decision)
+    state = _start_line(state, treatment, new_line)
     mechanisms, organs = len(scenario.mechanisms), len(scenario.organs)
     kill, severe = rows[:mechanisms], rows[mechanisms : mechanisms + organs]
     burden, discontinue, oral, infusions = rows[mechanisms + organs :]
@@ -88,7 +87,7 @@ def step(
         performance=ecog,
         held=harm.severe,
         hospital=harm.hospital,
-        barred=state.barred + (1 - state.barred) * treatment * harm.stop,
+        barred=state.barred + (1 - state.barred) * given * harm.stop,
         exposure=state.exposure + given,
         last=last,
     )
@@ -113,7 +112,7 @@ class _Choice(NamedTuple):
     last: jax.Array  # (n,) int32 the regimen with the largest share
     exposure: jax.Array  # (n,) cycles already had of what is given
     rows: jax.Array  # (M + O + 4, n) what it brings into the cycle: a mix of rows of Params.regimens
-    active: jax.Array  # (n,) share that is anti-cancer treatment
+    treatment: jax.Array  # State.treatment after it
     new_line: jax.Array  # (n,) share that starts a line
 
 
@@ -128,8 +127,8 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
     max_ecog, max_cycles, is_active = (
         jnp.take(jnp.asarray(values), picked) for values in (params.max_ecog, params.max_cycles, params.active)
     )
-    had, current, barred = (at(values, picked) for values in (state.exposure, state.treatment, state.barred))
-    can = allowed_where(max_ecog, max_cycles, is_active, state.performance, had, current, barred)
+    had, barred = at(state.exposure, picked), at(state.barred, picked)
+    can = allowed_where(max_ecog, max_cycles, is_active, state.performance, had, picked == state.treatment, barred)
     index = jnp.where(can > 0.5, picked, scenario.holiday).astype(jnp.int32)
     exposure = at(state.exposure, index)
     late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
@@ -139,8 +138,8 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
         last=index,
         exposure=exposure,
         rows=jnp.take(jnp.asarray(params.regimens).T, index + count * late, axis=1, mode="clip"),
-        active=active,
-        new_line=active * (1 - at(state.treatment, index)),
+        treatment=jnp.where(active > 0.5, index, state.treatment),
+        new_line=active * (index != state.treatment),
     )
 
 
@@ -159,16 +158,16 @@ def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: 
         rows=jax.lax.dot_general(
             jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
         ),
-        active=share,
+        treatment=state.treatment * (1 - share) + active,
         new_line=share - jnp.sum(jnp.minimum(active, state.treatment), 0),
     )
 
 
-def _start_line(state: State, treatment: jax.Array, active: jax.Array, new: jax.Array) -> State:
+def _start_line(state: State, treatment: jax.Array, new: jax.Array) -> State:
     """A new anti-cancer regimen starts a line: RECIST begins anew at the last measured sum."""
     return state._replace(
         line=state.line + new,
-        treatment=state.treatment * (1 - active) + treatment,
+        treatment=treatment,
         progressed=state.progressed * (1 - new),
         baseline=state.baseline + new * (state.diameter - state.baseline),
         nadir=state.nadir + new * (state.diameter - state.nadir),

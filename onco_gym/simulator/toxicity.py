@@ -41,7 +41,7 @@ def suffer(
         dose: (n,) share of the dose given.
     """
     hazard = severe_hazard * (dose * jnp.exp(-exposure / params.onset_cycles))
-    events = chance.one_of(hazard, Channel.SEVERE)
+    events, stop = chance.one_of(hazard, discontinue, Channel.SEVERE)
     standing = severe_hazard * (burden * dose / jnp.maximum(total(severe_hazard), 1e-9))
     recovery = params.recovery[:, None]
     level = toxicity + recovery * (standing - toxicity)
@@ -52,5 +52,5 @@ def suffer(
         severe=any_event,
         hospital=jnp.sum(events * params.hospital_days[:, None], 0),
         fatal=jnp.sum(events * params.fatal[:, None], 0),
-        stop=chance.event(any_event * discontinue, Channel.DISCONTINUE),
+        stop=stop,
     )

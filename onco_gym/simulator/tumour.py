@@ -23,12 +23,11 @@ def log_volume(clones: jax.Array) -> jax.Array:
 def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array, kill: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One cycle of growth and kill.
 
-    Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by
-    ``exp(-growth)`` a cycle, ``growth`` being the Gompertz rate. Clones share the room, so killing one
-    makes the others grow faster.
+    Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by the same
+    share in every cycle. Clones share the room, so killing one makes the others grow faster.
 
     Args:
-        growth: (n,) Gompertz rate per cycle.
+        growth: (n,) share of the distance to capacity, in log volume, that is grown in a cycle.
         clones: (K, n) log cm3.
         volume: (n,) log cm3 of all clones together.
         kill: (K, n) log kill this cycle, at least 0.
@@ -37,7 +36,7 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
         (K, n) and (n,) log cm3 a cycle later, of each clone and of all.
     """
     room = jnp.maximum(params.log_capacity - volume, 0.0)
-    step = -jnp.expm1(-growth) * room
+    step = growth * room
     living = jnp.clip(clones - ONE_CELL, 0.0, 1.0)
     grown = clones + params.fitness[:, None] * step * living - kill
     size = jnp.exp(jnp.maximum(grown, _EXTINCT))
