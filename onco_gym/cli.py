@@ -270,7 +270,7 @@ def _rollout(arguments: argparse.Namespace) -> None:
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.agents import make_agent, rollout
-        from onco_gym.interfaces.single import write_whole
+        from onco_gym.files import replacing
 
         env = _make(arguments.id, cohort=arguments.cohort)
         agent = make_agent(arguments.agent, env.engine.card, arguments.seed)
@@ -279,7 +279,8 @@ def _rollout(arguments: argparse.Namespace) -> None:
     asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
     figures = {"version": __version__, "environment": key, **asked, **_figures(env, episodes)}
     if arguments.json:
-        write_whole(arguments.json, (json.dumps(figures, indent=2, allow_nan=False) + "\n").encode())
+        with replacing(arguments.json) as temporary:
+            temporary.write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n")
     _console().print(_table(f"{env.engine.card.title}, agent {arguments.agent}", ("", ""), _report(figures)))
 
 

@@ -37,8 +37,8 @@ def regimen_title(card: Card, index: int) -> str:
     return card.regimens[index].title if index >= 0 else "-"
 
 
-def chart(card: Card, scenario: Scenario, history: list[Snapshot]) -> str:
-    """The patient's chart as text: who, what is known, and the last cycles as a table."""
+def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | None = None) -> str:
+    """The patient's chart as text: who, what is known, and the ``last`` cycles (by default all) as a table."""
     now = raw_values(scenario, history[-1].observation)
     facts = [
         name.replace("=", " ") if now[name] == 1 else f"{name} {now[name]:.3g}" for name in scenario.traits if _worth(now, name)
@@ -59,12 +59,12 @@ def chart(card: Card, scenario: Scenario, history: list[Snapshot]) -> str:
         "",
         f"{'week':>5} {'treatment':34} {'sum mm':>7} {'change':>7} {'ctDNA':>6} {'ECOG':>4} {'line':>4}  events",
     ]
-    for before, after in zip([None, *history[-13:-1]], history[-13:], strict=True):
+    for before, after in list(zip([None, *history[:-1]], history, strict=True))[-(last or len(history)) :]:
         values = raw_values(scenario, after.observation)
         lines.append(
             f"{int(after.state.cycle[0] * scenario.cycle_weeks):>5} "
             f"{regimen_title(card, int(after.state.last[0]))[:34]:34} "
-            f"{values['diameter']:>7.0f} {values['change_from_baseline']:>+7.0%} {values['ctdna']:>6.1f} "
+            f"{after.state.diameter[0]:>7.0f} {after.state.diameter[0] / after.state.baseline[0] - 1:>+7.0%} {values['ctdna']:>6.1f} "
             f"{values['ecog']:>4.0f} {values['line']:>4.0f}  {', '.join(_events(scenario, before, after))}"
         )
     return "\n".join([*lines, "", DISCLAIMER])

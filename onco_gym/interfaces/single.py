@@ -1,9 +1,7 @@
 """The Gymnasium environment: one patient, one regimen a cycle."""
 
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenario import Field
+from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
@@ -139,7 +138,7 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             raise gym.error.ResetNeeded("call reset() before render()")
         history = [self._snapshot(values) for values in self._history]
         if self.render_mode == "ansi":
-            return chart(self.engine.card, self.engine.scenario, history)
+            return chart(self.engine.card, self.engine.scenario, history, last=None if self._ended else 12)
         frame = picture(self.engine.card, self.engine.scenario, history)
         if self.render_mode == "human":
             show(frame, f"onco_gym {self.engine.card.id}")
@@ -151,7 +150,8 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         if not self._history:
             raise gym.error.ResetNeeded("make the environment with a render_mode and call reset() before save_picture()")
         history = [self._snapshot(values) for values in self._history]
-        write_whole(path, png(self.engine.card, self.engine.scenario, history))
+        with replacing(path) as temporary:
+            temporary.write_bytes(png(self.engine.card, self.engine.scenario, history))
 
     def _options(self, options: dict[str, Any], drawn_row: NDArray[Any], drawn_key: NDArray[Any]) -> tuple[int, int]:
         unknown = set(options) - {"patient", "key"}
@@ -252,17 +252,3 @@ def _compiled(engine: Engine) -> _Compiled:
         engine.single = _Compiled(engine)
     compiled: _Compiled = engine.single
     return compiled
-
-
-def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file atomically: it is there whole, or as it was before."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

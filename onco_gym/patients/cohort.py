@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card, digest
 from onco_gym.cards.scenario import effect_names
 from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Lognormal, Normal, Ordinal, Variable
+from onco_gym.files import replacing
 
 _FORMAT = 1
 
@@ -82,17 +82,9 @@ class Cohort:
         arrays.update({f"effect:{name}": values for name, values in self.effects.items()})
         stamp = json.dumps({"format": _FORMAT, "card": self.card_id, "digest": self.card_digest})
         table = pa.table(arrays).replace_schema_metadata({"onco_gym": stamp})
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-        try:
+        with replacing(path) as temporary:
             pq.write_table(table, temporary)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        return target
+        return Path(path)
 
     @staticmethod
     def read(path: str | os.PathLike[str], card: Card) -> "Cohort":
