@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = [
     "version",
+    "files",
     "cards",
     "registration",
     "knowledge",

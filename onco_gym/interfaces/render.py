@@ -61,10 +61,11 @@ def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | N
     ]
     for before, after in list(zip([None, *history[:-1]], history, strict=True))[-(last or len(history)) :]:
         values = raw_values(scenario, after.observation)
+        size, change = after.state.diameter[0], after.state.diameter[0] / after.state.baseline[0] - 1
         lines.append(
             f"{int(after.state.cycle[0] * scenario.cycle_weeks):>5} "
             f"{regimen_title(card, int(after.state.last[0]))[:34]:34} "
-            f"{after.state.diameter[0]:>7.0f} {after.state.diameter[0] / after.state.baseline[0] - 1:>+7.0%} {values['ctdna']:>6.1f} "
+            f"{size:>7.0f} {change:>+7.0%} {values['ctdna']:>6.1f} "
             f"{values['ecog']:>4.0f} {values['line']:>4.0f}  {', '.join(_events(scenario, before, after))}"
         )
     return "\n".join([*lines, "", DISCLAIMER])
