@@ -40,6 +40,29 @@ def test_stable_baselines3_accepts_it(env_id):
         check_env(gym.make(env_id).unwrapped)
 
 
+def test_stable_baselines3_trains_on_it():
+    import torch
+    from stable_baselines3 import PPO
+
+    torch.set_num_threads(1)
+    model = PPO("MlpPolicy", gym.make("onco_gym/Colorectal-v0"), n_steps=64, seed=0).learn(128)
+    action, _ = model.predict(gym.make("onco_gym/Colorectal-v0").reset(seed=0)[0])
+    assert 0 <= int(action) < 20
+
+
+def test_gymnasium_wrappers_work_on_the_vector():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vector = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("onco_gym/NSCLC-v0", num_envs=32))
+        vector.reset(seed=0)
+        ended = recorded = 0
+        for _ in range(40):
+            _, _, terminated, truncated, info = vector.step(np.full(32, 1))
+            ended += (terminated | truncated).sum()
+            recorded += info["_episode"].sum() if "episode" in info else 0
+    assert ended == recorded > 0
+
+
 def test_a_card_of_your_own(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(card_files()["melanoma"].read_text())

@@ -174,7 +174,7 @@ def picture(card: Card, scenario: Scenario, history: list[Snapshot]) -> NDArray[
 
 
 def show(frame: NDArray[np.uint8], title: str) -> None:
-    """Show an image in a window, or say where it was written if there is no screen."""
+    """Show an image in a window; without a screen there is nothing to see."""
     import matplotlib.pyplot as plt
 
     plt.ion()
