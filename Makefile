@@ -28,7 +28,7 @@ lint: .venv/.lint
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.bench $(PEER)
+bench: .venv/.bench .venv-gymnax/.installed
 	@mkdir -p runs
 	$(BIN)/python benchmarks/speed.py --gymnax-python $(PEER) --json runs/speed.json --plot runs/speed.png
 
@@ -50,6 +50,7 @@ clean:
 	@touch $@
 
 # gymnax pins older versions of jax and gymnasium, and forgets to ask for six.
-$(PEER):
+.venv-gymnax/.installed:
 	$(PYTHON) -m venv .venv-gymnax
 	$(PEER) -m pip --disable-pip-version-check install -q gymnax==1.0.1 six
+	@touch $@

@@ -49,12 +49,12 @@ class Plan:
     rounds: int
     seconds: float  # at least, per contender and round
     sizes: tuple[int, ...]  # of the scaling curve
-    memory_sizes: tuple[int, ...]  # a process with one environment is what the others are compared with
+    memory_sizes: tuple[int, ...]  # the first is what the others are compared with
     memory_steps: int
 
 
 FULL = Plan(9, 0.2, sizes=tuple(4**power for power in range(9)), memory_sizes=(1, 1024, 16_384, 65_536), memory_steps=60)
-QUICK = Plan(5, 0.2, sizes=(1, N, 65_536), memory_sizes=(1, 1024, 65_536), memory_steps=20)
+QUICK = Plan(5, 0.2, sizes=(1, N, 65_536), memory_sizes=(1024, 65_536), memory_steps=20)
 
 
 @dataclass
@@ -445,12 +445,12 @@ def show(result: Result, ratios: list[Ratio], targets: list[Target], console: Co
     console.print(table)
 
     table = right(Table("environments", "MB in all", "peak MB", "bytes per environment", title="memory, vector environment"), 0)
-    alone = result.memory[0]
+    first = result.memory[0]
     for row in result.memory:
         if row["rss"] is None:
             table.add_row(f"{row['envs']:,}", "psutil is not installed", megabytes(row["peak"]))
         else:
-            each = f"{(row['rss'] - alone['rss']) / (row['envs'] - 1):,.0f}" if row is not alone else "-"
+            each = f"{(row['rss'] - first['rss']) / (row['envs'] - first['envs']):,.0f}" if row is not first else "-"
             table.add_row(f"{row['envs']:,}", megabytes(row["rss"]), megabytes(row["peak"]), each)
     console.print(table)
 

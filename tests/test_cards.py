@@ -146,11 +146,26 @@ LEVELS = {"age": None, "driver": ("none", "ALK"), "ALK": None}
         "(" * 500 + "age" + ")" * 500,
         "age ** 9",
         "age if age else 1",
+        "driver in []",
+        "driver == ['none', 'ALK']",
+        "age > " + "9" * 400,
+        "driver == 'ALK' == 'none'",
     ],
 )
 def test_expressions_that_are_refused(text):
     with pytest.raises(ExpressionError):
         parse(text, LEVELS)
+
+
+def test_nested_comparisons_cost_no_more_than_their_length():
+    import time
+
+    text = "age"
+    for _ in range(60):
+        text = f"1 < ({text}) < 9"
+    start = time.perf_counter()
+    parse(text, LEVELS)
+    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize("text", ["1 / 0 > age", "-ALK > 0"])

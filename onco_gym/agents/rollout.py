@@ -96,7 +96,7 @@ def rollout(
         now = np.asarray(outcome.terminated)
         event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
         progression[event] = np.where(now, weeks, (cycle + 1) * cycle_weeks)[event]
-        best = np.where(under_way & (line <= 1), np.minimum(best, change), best)
+        best = np.where(under_way & ~now & (line <= 1), np.minimum(best, change), best)
         severe |= under_way & (harm > 0.5)
         died |= under_way & now
         under_way &= ~(now | np.asarray(outcome.truncated))

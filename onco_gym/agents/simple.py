@@ -92,7 +92,7 @@ class GuidelineAgent:
         resting = treated & (current == self._scenario.holiday) & (known["line"] > 0) & ~progressed
         done = on_treatment & ~mask[rows, current]
         cycles = np.stack([known.raw(f"prior_{name}") for name in names], 1)[rows, current]
-        watched = done & ((cycles >= self._max_cycles[current]) | (known["change_from_baseline"] <= self.RESPONDING))
+        watched = done & ((np.rint(cycles) >= self._max_cycles[current]) | (known["change_from_baseline"] <= self.RESPONDING))
         choice = np.where(on_treatment & ~done, current, choice)
         return np.where(resting | watched, self._scenario.holiday, choice)
 

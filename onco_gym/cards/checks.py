@@ -15,6 +15,7 @@ from onco_gym.cards.schema import (
     Effect,
     Lognormal,
     Normal,
+    Ordinal,
     Sourced,
     Variable,
     WeightCase,
@@ -198,7 +199,18 @@ def _biology(card: Card, vocabulary: Levels) -> None:
         cases(f"growth.{field}", getattr(card.growth, field))
     effects("survival.effects", card.survival.effects)
     effects("toxicity.effects", card.toxicity.effects)
-    _known("performance.variable", card.performance.variable, vocabulary, "variables")
+    bodily = [v.name for v in card.variables if v.tier in ("demographic", "biology") and isinstance(v, Ordinal | Normal)]
+    _known("performance.variable", card.performance.variable, bodily, "numeric variables of demography or biology")
+    if card.growth.capacity_cm3 <= card.growth.reference_cm3:
+        _fail("growth.capacity_cm3", card.growth.capacity_cm3, f"more than reference_cm3, which is {card.growth.reference_cm3:g}")
+    for field in ("per_cycle", "initial_cm3", "lesions"):
+        for case in getattr(card.growth, field):
+            if case.value <= 0:
+                _fail(f"growth.{field}", case.value, "a positive number")
+    for mechanism in card.mechanisms:
+        for case in mechanism.sensitivity:
+            if case.value < 0:
+                _fail(f"mechanisms[{mechanism.name}].sensitivity", case.value, "a number that is not negative")
 
 
 def _treatment(card: Card) -> None:
@@ -221,18 +233,20 @@ def _treatment(card: Card) -> None:
 
 
 def _access(card: Card) -> None:
-    tiers = {variable.name: variable.tier for variable in card.variables}
-    access = [name for name, tier in tiers.items() if tier == "access"]
+    access = [
+        variable.name for variable in card.variables if variable.tier == "access" and isinstance(variable, Normal | Lognormal)
+    ]
+    done = [variable.name for variable in card.variables if variable.tier == "access" and isinstance(variable, Bernoulli)]
     tests = [test.name for test in card.tests]
     for variable in card.variables:
         if variable.test is not None:
             _known(f"variables[{variable.name}].test", variable.test, tests, "tests")
     for test in card.tests:
-        _known(f"tests[{test.name}].access", test.access, access, "access variables")
+        _known(f"tests[{test.name}].access", test.access, done, "access variables that are true or false")
         if test.delay:
-            _known(f"tests[{test.name}].delay", test.delay, access, "access variables")
-    _known("access.treatment_delay", card.access.treatment_delay, access, "access variables")
-    _known("access.adherence", card.access.adherence, access, "access variables")
+            _known(f"tests[{test.name}].delay", test.delay, access, "numeric access variables")
+    _known("access.treatment_delay", card.access.treatment_delay, access, "numeric access variables")
+    _known("access.adherence", card.access.adherence, access, "numeric access variables")
 
 
 def _guideline(card: Card) -> None:

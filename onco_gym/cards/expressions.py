@@ -89,6 +89,8 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
 
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
+            if abs(value) > 1e12:
+                raise ExpressionError(f"{text!r} holds a number beyond 1e12")
             return lambda _: value
         case ast.Name(id=name):
             if name not in levels:
@@ -128,38 +130,46 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
 def _comparison(
     sides: list[ast.expr], ops: list[ast.cmpop], levels: Levels, names: dict[str, None], text: str
 ) -> Callable[[Mapping[str, Any]], Any]:
-    steps = [_compare_two(a, op, b, levels, names, text) for a, op, b in zip(sides, ops, sides[1:], strict=False)]
+    if isinstance(sides[0], ast.Name) and levels.get(sides[0].id) is not None:
+        if len(ops) > 1:
+            raise ExpressionError(f"{ast.unparse(sides[0])!r} in {text!r} has levels: compare it with one thing at a time")
+        return _level_comparison(sides[0].id, ops[0], sides[1], levels, names, text)
+    for op, right in zip(ops, sides[1:], strict=True):
+        if type(op) not in _COMPARE:
+            raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: 'in' needs a variable with levels on its left")
+    parts = [_build(side, levels, names, text) for side in sides]
+    applied = [_COMPARE[type(op)] for op in ops]
 
     def chained(columns: Mapping[str, Any]) -> Any:
-        result = steps[0](columns)
-        for step in steps[1:]:
-            result = result & step(columns)
+        values = [part(columns) for part in parts]
+        result = applied[0](values[0], values[1])
+        for apply, left, right in zip(applied[1:], values[1:], values[2:], strict=False):
+            result = result & apply(left, right)
         return result
 
     return chained
 
 
-def _compare_two(
-    left: ast.expr, op: ast.cmpop, right: ast.expr, levels: Levels, names: dict[str, None], text: str
+def _level_comparison(
+    name: str, op: ast.cmpop, right: ast.expr, levels: Levels, names: dict[str, None], text: str
 ) -> Callable[[Mapping[str, Any]], Any]:
-    if isinstance(left, ast.Name) and levels.get(left.id) is not None:
-        name, codes = left.id, _codes(left.id, right, levels, text)
-        names[name] = None
-        if isinstance(op, ast.Eq | ast.In):
-            return lambda columns: _any_equal(columns[name], codes)
-        if isinstance(op, ast.NotEq | ast.NotIn):
-            return lambda columns: _any_equal(columns[name], codes) ^ True
+    among = isinstance(op, ast.In | ast.NotIn)
+    if not among and not isinstance(op, ast.Eq | ast.NotEq):
         raise ExpressionError(f"{name!r} in {text!r} has levels: only ==, != and in compare them")
-    if type(op) not in _COMPARE:
-        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: 'in' needs a variable with levels on its left")
-    first, second = _build(left, levels, names, text), _build(right, levels, names, text)
-    apply = _COMPARE[type(op)]
-    return lambda columns: apply(first(columns), second(columns))
+    if among != isinstance(right, ast.List | ast.Tuple):
+        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: == and != take one level, in takes a list of them")
+    codes = _codes(name, right, levels, text)
+    names[name] = None
+    if isinstance(op, ast.Eq | ast.In):
+        return lambda columns: _any_equal(columns[name], codes)
+    return lambda columns: _any_equal(columns[name], codes) ^ True
 
 
 def _codes(name: str, node: ast.expr, levels: Levels, text: str) -> list[int]:
     allowed = levels[name] or ()
-    elements = node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node]
+    elements = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    if not elements:
+        raise ExpressionError(f"the list after {name!r} in {text!r} is empty")
     codes = []
     for element in elements:
         value = element.value if isinstance(element, ast.Constant) else None

@@ -44,7 +44,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _load(path: Path, stamp: tuple[int, int]) -> Card:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CardError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CardError(f"{path}: is not TOML: {error}") from None
     try:
         card = Card.model_validate(data)

@@ -69,19 +69,15 @@ class Scenario:
         return self.regimens.index(SUPPORTIVE)
 
 
-REGIMEN_COLUMNS = """What stands in a row of ``Params.regimens``, in this order:
-M columns: log kill per cycle at sensitivity 1, by mechanism; O columns: hazard of a grade 3+ event in the first cycle, by
-organ; then standing toxicity in grades; probability of stopping for good, given a grade 3+ event; share of the kill that
-depends on taking tablets; infusions per cycle."""
-
-
 class Params(NamedTuple):
     """Everything that could be fitted. R regimens, M mechanisms, K clones, O organs, C cases.
 
-    Tables of regimens have 2R rows: R for induction, then R for maintenance.
+    The table of regimens has 2R rows: R for induction, then R for maintenance. Its columns: log kill per cycle at
+    sensitivity 1, by mechanism; hazard of a grade 3+ event in the first cycle, by organ; standing toxicity in grades;
+    probability of stopping for good, given a grade 3+ event; share of the kill that depends on tablets; infusions per cycle.
     """
 
-    regimens: Array  # (2R, M + O + 4): see REGIMEN_COLUMNS
+    regimens: Array  # (2R, M + O + 4)
     induction: Array  # (R,) cycles
     max_cycles: Array  # (R,) cycles
     max_ecog: Array  # (R,) worst ECOG at which it is given
@@ -93,7 +89,7 @@ class Params(NamedTuple):
     fraction: Array  # (K, C) log10 share at diagnosis, by case
     fraction_spread: Array  # (K,) log10 sd
     fitness: Array  # (K,) growth relative to the first clone
-    flux: Array  # (K, K) share of clone column j turning into row k, per cycle
+    flux: Array  # (K, K) share of clone j (column) that becomes clone k (row) in a cycle; what leaves stands on the diagonal
     growth: Array  # (C,) per cycle at the reference volume, by case
     growth_spread: Array  # () log sd
     log_capacity: Array  # () log cm3
@@ -119,11 +115,11 @@ class Params(NamedTuple):
     toxicity_weight: Array  # () ECOG points per summed grade
     performance_rate: Array  # () per cycle
     utility: Array  # (4,) base, per ECOG, progressed, per infusion
-    scan_error: Array  # () log sd
+    scan_error: Array  # () relative sd
     new_lesion: Array  # () hazard per log growth between scans
     ctdna_error: Array  # () log sd
-    ctdna_spread: Array  # () log sd
-    laboratory_error: Array  # () log sd
+    ctdna_spread: Array  # () log10 sd
+    laboratory_error: Array  # () relative sd
     marker_detection: Array  # () share of the tumour
 
 
@@ -228,7 +224,9 @@ def params(card: Card) -> Params:
     flux = np.zeros((len(clones), len(clones)))
     for row, clone in enumerate(card.clones):
         if clone.acquired:
-            flux[row, clones.index(clone.acquired.origin)] = clone.acquired.per_cycle
+            origin = clones.index(clone.acquired.origin)
+            flux[row, origin] = clone.acquired.per_cycle
+            flux[origin, origin] -= clone.acquired.per_cycle
     rest = [
         [
             regimen.burden,

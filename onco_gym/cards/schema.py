@@ -370,14 +370,14 @@ class Test(Sourced):
 
 
 class Observation(Sourced):
-    """How the patient is watched. Errors are sd on the log scale."""
+    """How the patient is watched. Errors are relative sd, that of ctDNA and its spread on the log and log10 scale."""
 
     scan_every_cycles: int = Field(ge=1)
-    scan_error: NonNegative
+    scan_error: Annotated[float, Field(ge=0, le=0.25)]
     new_lesion: NonNegative
     ctdna_error: NonNegative
     ctdna_spread: NonNegative
-    laboratory_error: NonNegative
+    laboratory_error: Annotated[float, Field(ge=0, le=0.15)]
     marker_detection: Probability
 
 

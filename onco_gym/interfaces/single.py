@@ -1,5 +1,6 @@
 """The Gymnasium environment: one patient, one regimen a cycle."""
 
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
@@ -162,7 +163,7 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             raise ValueError(f"options['patient'] is {row!r}, expected 0..{len(self.engine.cohort) - 1}")
         if not 0 <= key < 2**32:
             raise ValueError(f"options['key'] is {key!r}, expected 0..{2**32 - 1}")
-        return int(row), int(key)
+        return operator.index(row), operator.index(key)
 
     def _observation(self, values: NDArray[np.float32]) -> Observation:
         return values[self._compiled.view : self._compiled.view + len(self.observation_fields)].copy()

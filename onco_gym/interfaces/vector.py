@@ -56,7 +56,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             raise ValueError(f"render_mode is {render_mode!r}: the vector environment draws nothing; render a single one")
         self.render_mode = None
         self.num_envs = num_envs
-        self.engine = make_engine(card, cohort, weights, horizon or max_episode_steps)
+        self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon)
         scenario = self.engine.scenario
         self.observation_fields: tuple[Field, ...] = scenario.fields
         self.action_names: tuple[str, ...] = scenario.regimens
@@ -93,7 +93,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             self._seat = Seat(stream_of(self._seeds(seed)), np.zeros(self.num_envs, np.uint32))
         self._journey, observation, mask = self.engine.admit(self._seat)
         self._mask = np.array(mask)
-        return np.array(observation), {"action_mask": self._mask, "_action_mask": self._all}
+        return np.array(observation), {"action_mask": self._mask.copy(), "_action_mask": self._all}
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Give regimen ``actions[i]`` to patient ``i`` for one cycle. ``actions`` is not changed."""
@@ -112,12 +112,14 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         if len(ended):
             self._replace(ended, observation, mask, info)
         self._mask = mask
-        info.update(action_mask=mask, _action_mask=self._all)
+        info.update(action_mask=mask.copy(), _action_mask=self._all)
         return observation, np.array(outcome.reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """(num_envs, R) which regimens can be given now; the name is sb3-contrib's."""
-        return self._mask
+        if self._journey is None:
+            raise gym.error.ResetNeeded("call reset() before action_masks()")
+        return self._mask.copy()
 
     def _replace(self, ended: NDArray[np.intp], observation: Batch, mask: Batch, info: dict[str, Any]) -> None:
         """Put new patients where episodes ended, in place, and keep the last of the old ones in ``info``."""

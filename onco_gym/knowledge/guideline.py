@@ -39,6 +39,13 @@ class Guideline:
         return result
 
     def first_choice(self, columns: Mapping[str, NDArray[Any]], open_to: NDArray[np.bool_], otherwise: int) -> NDArray[np.int64]:
-        """(n,) the regimen of the first recommending rule that matches and whose regimen is ``open_to`` (n, R) the patient."""
-        usable = self.matches(columns) & self.recommends[:, None] & open_to[:, self.regimen].T
+        """(n,) the regimen of the first recommending rule that matches and whose regimen is ``open_to`` (n, R) the patient.
+
+        A regimen of which a matching rule says that it is contraindicated or not recommended is not chosen.
+        """
+        matches = self.matches(columns)
+        advised_against = np.zeros_like(open_to)
+        for rule in np.flatnonzero(~self.recommends):
+            advised_against[:, self.regimen[rule]] |= matches[rule]
+        usable = matches & self.recommends[:, None] & (open_to & ~advised_against)[:, self.regimen].T
         return np.where(usable.any(0), self.regimen[usable.argmax(0)], otherwise)

@@ -178,7 +178,7 @@ class CausalGenerator:
                 median, share = self._lognormal(variable, columns, len(noise))
                 return np.minimum(median * np.exp(variable.sd * ndtri(noise * share)), variable.high)
             case Derived():
-                return np.array(np.broadcast_to(self._on(variable.holds, columns), len(noise)), bool)
+                return np.array(np.broadcast_to(self._holds(variable.holds, columns), len(noise)))
         raise AssertionError(f"no such kind of variable: {variable}")
 
     def _noise_of(
@@ -206,11 +206,13 @@ class CausalGenerator:
         return np.clip(noise, _TINY, 1 - _TINY)
 
     def _on(self, text: str, columns: Columns) -> Any:
-        expression = parse(text, self._vocabulary)
-        return expression(_Flagged(self.card, columns))
+        return parse(text, self._vocabulary)(_Flagged(self.card, columns))
+
+    def _holds(self, text: str, columns: Columns) -> Any:
+        return parse(text, self._vocabulary).holds(_Flagged(self.card, columns))
 
     def _case(self, cases: tuple[Case, ...], columns: Columns, n: int) -> NDArray[np.float64]:
-        return np.array([case.value for case in cases])[case_index(cases, functools.partial(self._on, columns=columns), n)]
+        return np.array([case.value for case in cases])[case_index(cases, functools.partial(self._holds, columns=columns), n)]
 
     def _odds(self, effects: tuple[Effect, ...], columns: Columns, n: int, level: str = "") -> NDArray[np.float64]:
         return np.exp(log_effects([e for e in effects if e.level == level], functools.partial(self._on, columns=columns), n))
@@ -223,7 +225,7 @@ class CausalGenerator:
     def _cumulative(self, variable: Discrete, columns: Columns, n: int) -> NDArray[np.float64]:
         """(n, levels + 1) bounds of the noise interval of each level."""
         table = np.array([case.weights for case in variable.weights], float)
-        weights = table[case_index(variable.weights, functools.partial(self._on, columns=columns), n)]
+        weights = table[case_index(variable.weights, functools.partial(self._holds, columns=columns), n)]
         for position, level in enumerate(variable.outcomes):
             weights[:, position] *= self._odds(variable.odds, columns, n, level)
         bounds = np.concatenate([np.zeros((n, 1)), np.cumsum(weights / weights.sum(1, keepdims=True), 1)], 1)
@@ -252,11 +254,11 @@ class _Flagged(dict[str, Any]):
         return self[variable.name] == variable.levels.index(name)
 
 
-def case_index(cases: tuple[Any, ...], evaluate: Any, n: int) -> NDArray[np.intp]:
+def case_index(cases: tuple[Any, ...], holds: Any, n: int) -> NDArray[np.intp]:
     """(n,) which case applies: the first whose ``when`` holds, else the last."""
     index = np.full(n, len(cases) - 1)
     for position in range(len(cases) - 2, -1, -1):
-        index[np.broadcast_to(evaluate(cases[position].when), n)] = position
+        index[np.broadcast_to(holds(cases[position].when), n)] = position
     return index
 
 

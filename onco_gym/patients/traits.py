@@ -54,8 +54,11 @@ def encode(card: Card, cohort: Cohort) -> Traits:
     def evaluate(text: str) -> Any:
         return parse(text, vocabulary)(columns)
 
+    def holds(text: str) -> Any:
+        return parse(text, vocabulary).holds(columns)
+
     def cases(rows: Any) -> Cases:
-        return np.stack([case_index(row, evaluate, n) for row in rows]).astype(np.int32)
+        return np.stack([case_index(row, holds, n) for row in rows]).astype(np.int32)
 
     def effects(*names: str) -> Floats:
         return np.stack([cohort.effects[name] for name in names]).astype(np.float32)

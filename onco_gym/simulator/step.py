@@ -88,14 +88,14 @@ def step(
         held=harm.severe,
         hospital=harm.hospital,
         barred=state.barred + (1 - state.barred) * given * harm.stop,
-        exposure=state.exposure + given,
+        exposure=state.exposure + given * dose,
         last=last,
     )
     after = scan(scenario, params, patient, after, chance)
     events = Events(
         given=given,
         lived=lived * state.alive,
-        utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions),
+        utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions * dose),
         died=died * state.alive,
         severe=harm.severe,
         hospital=harm.hospital,
