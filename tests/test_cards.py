@@ -77,6 +77,20 @@ def test_social_position_cannot_reach_biology(tmp_path, text):
     assert "never on biology" in message
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('variable = "ecog"', 'variable = "deprivation"', "demography or biology"),
+        ('adherence = "adherence"', 'adherence = "rural"', "numeric access variables"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = 10", "more than reference_cm3"),
+        ("scan_error = 0.05", "scan_error = 0.5", "less than or equal to 0.25"),
+    ],
+)
+def test_figures_that_make_no_sense(tmp_path, text, old, new, message):
+    assert old in text
+    assert message in broken(tmp_path, text.replace(old, new))
+
+
 def test_an_expression_that_calls_a_function(tmp_path, text):
     assert "not allowed" in broken(tmp_path, re.sub(r'population = "[^"]+"', "population = \"__import__('os')\"", text, count=1))
 

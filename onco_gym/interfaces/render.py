@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Scenario
+from onco_gym.cards.scenario import Field, Scenario
 from onco_gym.simulator.state import Journey, State
 
 DISCLAIMER = "Simulated patient. Research software, not for treating patients."
@@ -40,9 +40,7 @@ def regimen_title(card: Card, index: int) -> str:
 def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | None = None) -> str:
     """The patient's chart as text: who, what is known, and the ``last`` cycles (by default all) as a table."""
     now = raw_values(scenario, history[-1].observation)
-    facts = [
-        name.replace("=", " ") if now[name] == 1 else f"{name} {now[name]:.3g}" for name in scenario.traits if _worth(now, name)
-    ]
+    facts = [_fact(field, now[field.name]) for field in scenario.fields[: len(scenario.traits)] if now[field.name] != 0]
     known = [
         f"{test}: " + (", ".join(_positive(scenario, now, number)) or "nothing found")
         if now[f"known_{test}"]
@@ -71,8 +69,9 @@ def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | N
     return "\n".join([*lines, "", DISCLAIMER])
 
 
-def _worth(values: dict[str, float], name: str) -> bool:
-    return ("=" not in name and name not in ("female",) and values[name] != 0) or values[name] == 1
+def _fact(field: Field, value: float) -> str:
+    """A trait in words: the bare name of what is so, name and number of what is counted."""
+    return field.name.replace("=", " ") if field.unit == "0 or 1" else f"{field.name} {value:.3g}"
 
 
 def _positive(scenario: Scenario, values: dict[str, float], test: int) -> list[str]:

@@ -90,7 +90,7 @@ class Cohort:
     def read(path: str | os.PathLike[str], card: Card) -> "Cohort":
         """Read a Parquet file written by :meth:`write`, or any Parquet table with the card's variables as columns.
 
-        Where noise or random effects are missing they are completed by abduction.
+        Missing noise is abducted, missing random effects are drawn.
 
         Raises:
             CohortError: if the file is damaged, belongs to another card, or lacks or misuses a column.

@@ -1,6 +1,6 @@
 """The one transition function: a cycle of a patient's life under a decision.
 
-Every interface, trial and solver moves patients with :func:`step`. A decision is a regimen's index, or, in the
+Whatever moves patients moves them with :func:`step`. A decision is a regimen's index, or, in the
 expected reading, a weight per regimen.
 """
 
