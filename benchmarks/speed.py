@@ -284,7 +284,6 @@ def fresh(program: str, *arguments: int) -> Any:
 
 def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
     """Measure everything."""
-    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     with contextlib.ExitStack() as closing:
         columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         bar = closing.enter_context(Progress(*columns, console=console, transient=True))
@@ -325,6 +324,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
 
         judged = (OURS_SINGLE, ICU, OURS_VECTOR, OURS_SCAN, GYMNAX)  # back to back, so that they meet the same noise
         order = sorted(contenders.values(), key=lambda one: judged.index(one.name) if one.name in judged else len(judged))
+        others = work_of_others()
         for turn in range(plan.rounds):
             doing(f"round {turn + 1} of {plan.rounds}")
             for contender in order:
@@ -332,6 +332,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
                     contender.rates.append(contender.measure(plan.seconds))
                 bar.advance(task)
             order.reverse()
+        busy = others()
 
     return Result(
         contenders=contenders,
@@ -340,7 +341,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
         numbers=numbers(engine) | {"gymnax_cartpole": about.get("numbers")},
         machine={
             "cpus": os.cpu_count(),
-            "load_at_start": load,
+            "busy_with_others": busy,
             "platform": platform.platform(),
             "device": str(jax.devices()[0]),
             "python": platform.python_version(),
@@ -351,6 +352,28 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
             "gymnax_jax": about.get("jax"),
         },
     )
+
+
+def work_of_others() -> Callable[[], float | None]:
+    """A function that tells which share of the CPUs went to other work since this call; None without psutil."""
+    try:
+        import psutil
+    except ImportError:
+        return lambda: None
+
+    def ours() -> float:
+        me = psutil.Process()
+        return sum(one.cpu_times().user + one.cpu_times().system for one in [me, *me.children(recursive=True)])
+
+    psutil.cpu_percent()  # the next call tells of the time since this one
+    before, start = ours(), time.perf_counter()
+
+    def share() -> float:
+        all_of_it = psutil.cpu_percent() / 100
+        mine = (ours() - before) / (time.perf_counter() - start) / (os.cpu_count() or 1)
+        return round(max(0.0, all_of_it - mine), 3)
+
+    return share
 
 
 def numbers(engine: Engine) -> dict[str, int | None]:
@@ -464,8 +487,8 @@ def show(result: Result, ratios: list[Ratio], targets: list[Target], console: Co
         f"CartPole is {count['cartpole']}" + (f", in gymnax {count['gymnax_cartpole']}." if count["gymnax_cartpole"] else ".")
     )
     console.print(", ".join(f"{name} {value}" for name, value in result.machine.items() if value is not None))
-    if (result.machine["load_at_start"] or 0) > 0.5:
-        console.print("[bold yellow]The machine was busy with other work when the run began: read the figures with care.[/]")
+    if (busy := result.machine["busy_with_others"] or 0) > 0.05:
+        console.print(f"[bold yellow]Other work took {busy:.0%} of the CPUs during the rounds: read the figures with care.[/]")
 
 
 def megabytes(number: int | None) -> str:

@@ -185,7 +185,12 @@ def scenario(card: Card) -> Scenario:
 def _fields(card: Card, columns: list[tuple[str, Variable]]) -> tuple[Field, ...]:
     horizon = float(card.horizon_cycles)
     rows: list[tuple[str, str, float, float]] = [
-        (column, variable.unit or "0 or 1", *column_range(variable)) for column, variable in columns
+        (
+            column,
+            variable.unit or ("points" if isinstance(variable, Ordinal | Normal | Lognormal) else "0 or 1"),
+            *column_range(variable),
+        )
+        for column, variable in columns
     ]
     rows += [(f"known_{test.name}", "0 or 1", 0.0, 1.0) for test in card.tests]
     rows += [
