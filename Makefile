@@ -49,7 +49,7 @@ clean:
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-# gymnax pins older versions of jax and gymnasium, and forgets to ask for six.
+# gymnax pins gymnasium<1.4, and forgets to ask for six.
 .venv-gymnax/.installed:
 	$(PYTHON) -m venv .venv-gymnax
 	$(PEER) -m pip --disable-pip-version-check install -q gymnax==1.0.1 six
