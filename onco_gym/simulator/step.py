@@ -14,7 +14,7 @@ from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
 from onco_gym.simulator.observation import allowed, allowed_where, one_hot, scan
-from onco_gym.simulator.state import Journey, Patient, State, total
+from onco_gym.simulator.state import Journey, State, total
 from onco_gym.simulator.toxicity import suffer
 
 
@@ -172,6 +172,3 @@ def _start_line(state: State, treatment: jax.Array, new: jax.Array) -> State:
         baseline=state.baseline + new * (state.diameter - state.baseline),
         nadir=state.nadir + new * (state.diameter - state.nadir),
     )
-
-
-__all__ = ["Events", "Journey", "Patient", "State", "step"]
