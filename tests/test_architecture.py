@@ -44,7 +44,7 @@ def test_imports_go_one_way():
 
 
 def test_the_simulator_knows_only_jax_and_numpy():
-    allowed = {"jax", "numpy", "onco_gym", "typing", "enum", "functools", "operator"}
+    allowed = {"jax", "numpy", "onco_gym", "typing", "enum", "functools", "operator", "collections"}
     for path in (ROOT / "onco_gym" / "simulator").glob("*.py"):
         assert {name.split(".")[0] for name in imports(path)} <= allowed, path.name
 

@@ -85,7 +85,7 @@ def test_more_kill_never_means_more_tumour(name, volumes, kill, more, growth):
 
 
 @settings(max_examples=20, deadline=None)
-@given(growth=st.floats(0.001, 0.15), start=st.floats(-5, 9), cycles=st.integers(1, 80))
+@given(growth=st.floats(0.001, 0.15), start=st.floats(0, 9), cycles=st.integers(1, 80))
 def test_growth_without_treatment_is_gompertz(growth, start, cycles):
     engine, _, _ = compiled("nsclc")
     alone = engine.params._replace(flux=np.zeros_like(engine.params.flux))

@@ -1,10 +1,12 @@
 """What must hold between the tables of a card: references, the patient graph, and where social position may act."""
 
 import graphlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from onco_gym.cards.expressions import ExpressionError, Levels, parse
+from onco_gym.cards.protocols import ProtocolError, parse_protocol
 from onco_gym.cards.schema import (
     Bernoulli,
     Card,
@@ -263,6 +265,11 @@ def _arms(card: Card, vocabulary: Levels) -> None:
     for arm in card.arms:
         key = f"arms[{arm.trial}: {arm.protocol}]"
         _expression(f"{key}.population", arm.population, vocabulary)
-        for text in (arm.protocol, arm.prior):
-            for regimen in filter(None, (part.strip() for part in text.split(">"))):
-                _known(f"{key}.protocol", regimen, regimens, "regimens")
+        for name, text in (("protocol", arm.protocol), ("prior", arm.prior or SUPPORTIVE)):
+            try:
+                parse_protocol(text, regimens)
+            except ProtocolError as error:
+                _fail(f"{key}.{name}", text, str(error))
+        for mark in arm.landmarks:
+            if not re.fullmatch(r"(PFS|OS)\d{1,3}", mark):
+                _fail(f"{key}.landmarks", mark, "PFS or OS and a number of months, as in OS60")

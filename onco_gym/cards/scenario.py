@@ -45,7 +45,6 @@ class Scenario:
     digest: str
     cycle_weeks: float
     horizon: int
-    scan_every: int
     mechanisms: tuple[str, ...]
     immune: tuple[bool, ...]
     regimens: tuple[str, ...]
@@ -85,7 +84,6 @@ class Params(NamedTuple):
     sensitivity: Array  # (M, C) median by case
     sensitivity_spread: Array  # (M,) log sd
     resistance: Array  # (K, M) share of kill escaped
-    immune_resistance: Array  # (K,) share of the immune response escaped
     fraction: Array  # (K, C) log10 share at diagnosis, by case
     fraction_spread: Array  # (K,) log10 sd
     fitness: Array  # (K,) growth relative to the first clone
@@ -110,11 +108,13 @@ class Params(NamedTuple):
     tumour_hazard: Array  # () deaths per cycle at the reference volume and ECOG 1
     burden_exponent: Array  # ()
     ecog_log_hazard: Array  # () per ECOG point
+    failed_log_hazard: Array  # () per progression so far
     hazard_spread: Array  # () log sd
     burden_weight: Array  # () ECOG points from no tumour to capacity
     toxicity_weight: Array  # () ECOG points per summed grade
     performance_rate: Array  # () per cycle
     utility: Array  # (4,) base, per ECOG, progressed, per infusion
+    scan_every: Array  # () cycles, not necessarily whole
     scan_error: Array  # () relative sd
     new_lesion: Array  # () hazard per log growth between scans
     ctdna_error: Array  # () log sd
@@ -167,7 +167,6 @@ def scenario(card: Card) -> Scenario:
         digest=digest(card),
         cycle_weeks=card.cycle_weeks,
         horizon=card.horizon_cycles,
-        scan_every=card.observation.scan_every_cycles,
         mechanisms=tuple(mechanism.name for mechanism in card.mechanisms),
         immune=tuple(mechanism.kind == "immune" for mechanism in card.mechanisms),
         regimens=tuple(regimen.name for regimen in card.regimens),
@@ -222,7 +221,6 @@ def params(card: Card) -> Params:
     mechanisms = [mechanism.name for mechanism in card.mechanisms]
     names = [organ.name for organ in organs]
     clones = [clone.name for clone in card.clones]
-    immune = [mechanism.name for mechanism in card.mechanisms if mechanism.kind == "immune"]
     onset = card.toxicity.onset_cycles
     severe = _table(_severe(regimen, names, onset) for regimen in regimens)
     after = np.array([[regimen.induction.toxicity_after if regimen.induction else 1.0] for regimen in regimens])
@@ -254,7 +252,6 @@ def params(card: Card) -> Params:
         "sensitivity": _cases(mechanism.sensitivity for mechanism in card.mechanisms),
         "sensitivity_spread": [mechanism.spread for mechanism in card.mechanisms],
         "resistance": _table([clone.resistance.get(name, 0.0) for name in mechanisms] for clone in card.clones),
-        "immune_resistance": [max((clone.resistance.get(name, 0.0) for name in immune), default=0.0) for clone in card.clones],
         "fraction": _cases(clone.log10_fraction for clone in card.clones),
         "fraction_spread": [clone.spread for clone in card.clones],
         "fitness": [1 - clone.fitness_cost for clone in card.clones],
@@ -279,11 +276,13 @@ def params(card: Card) -> Params:
         "tumour_hazard": survival.tumour_per_cycle,
         "burden_exponent": survival.burden_exponent,
         "ecog_log_hazard": np.log(survival.per_ecog),
+        "failed_log_hazard": np.log(survival.per_failed_line),
         "hazard_spread": survival.spread,
         "burden_weight": card.performance.burden_weight,
         "toxicity_weight": card.performance.toxicity_weight,
         "performance_rate": card.performance.rate,
         "utility": [card.utility.base, card.utility.per_ecog, card.utility.progressed, card.utility.per_infusion],
+        "scan_every": observation.scan_every_cycles,
         "scan_error": observation.scan_error,
         "new_lesion": observation.new_lesion,
         "ctdna_error": observation.ctdna_error,
@@ -312,8 +311,8 @@ def _kill(regimen: Regimen, mechanisms: list[str], late: bool) -> list[float]:
 
 
 def _severe(regimen: Regimen, organs: list[str], onset: float) -> list[float]:
-    """First-cycle hazards whose sum over a course, fading by exp(-1/onset) a cycle, gives the published share."""
-    fade = 1 - np.exp(-1 / onset)
+    """First-cycle hazards whose sum over a full course, fading by exp(-1/onset) a cycle, gives the published share."""
+    fade = (1 - np.exp(-1 / onset)) / (1 - np.exp(-(regimen.max_cycles or 1e6) / onset))
     return [float(-np.log1p(-min(regimen.toxicity.get(organ, 0.0), 0.99)) * fade) for organ in organs]
 
 

@@ -329,12 +329,16 @@ class Toxicity(Sourced):
 
 
 class Survival(Sourced):
-    """Hazard of death per cycle: ``background`` plus ``tumour`` x (V/reference)^``burden_exponent`` x performance."""
+    """Hazard of death per cycle: ``background`` plus ``tumour`` x (V/reference)^``burden_exponent`` x performance.
+
+    ``per_ecog`` multiplies the tumour's part for each ECOG point above 1, ``per_failed_line`` for each progression so far.
+    """
 
     background_per_cycle: NonNegative
     tumour_per_cycle: NonNegative
     burden_exponent: Positive
     per_ecog: Positive
+    per_failed_line: Annotated[float, Field(ge=1)]
     spread: NonNegative
     effects: tuple[Effect, ...] = ()
 
@@ -425,8 +429,8 @@ class Reward(Sourced):
 class Arm(Sourced):
     """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported.
 
-    ``protocol`` and ``prior`` are regimens in order, separated by ``>``; each is given until progression.
-    ``crossover`` is the share of patients who go on to the second regimen of the protocol; the others skip it.
+    ``protocol`` and ``prior`` are regimens in order, separated by ``>``; see :mod:`onco_gym.cards.protocols`. What follows
+    the trial's own regimen stands for later treatment; a share such as ``osimertinib(31%)`` is the crossover.
     """
 
     trial: str
@@ -452,7 +456,6 @@ class Arm(Sourced):
     discontinuation: Probability | None = None
     adverse_events: Literal["", "all_cause", "treatment_related"] = ""
     landmarks: dict[Name, Probability] = {}
-    crossover: Probability = 0
     scan_weeks: Positive = 6
     note: str = ""
 

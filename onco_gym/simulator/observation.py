@@ -27,10 +27,15 @@ def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled
     return diameter(volume, patient.lesions) * (1 + params.scan_error * chance.normal(Channel.SCAN))
 
 
+def scans_by(params: Params, cycle: jax.Array) -> jax.Array:
+    """(n,) scans that fall into the first ``cycle`` cycles; the interval need not be a whole number of cycles."""
+    return jnp.floor((cycle.astype(jnp.float32) + 1e-3) / params.scan_every)
+
+
 def scan(scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected) -> State:
     """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression."""
     volume, visible = state.volume, visible_volume(state.volume)
-    due = (state.cycle % scenario.scan_every == 0).astype(jnp.float32)
+    due = (scans_by(params, state.cycle) > scans_by(params, state.cycle - 1)).astype(jnp.float32)
     measured = measure(params, patient, volume, chance)
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
@@ -38,17 +43,17 @@ def scan(scenario: Scenario, params: Params, patient: Patient, state: State, cha
     tested = jnp.zeros_like(due)
     for test in np.flatnonzero(scenario.repeated):
         tested = jnp.maximum(tested, state.result_cycle[test] <= state.cycle)
-    progressed = state.progressed + due * (1 - state.progressed) * chance.either(larger, new)
-    just = (progressed - state.progressed) * tested
+    just = due * (1 - state.progressed) * chance.either(larger, new)
     share = state.clones[1:] - volume
     found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
     return state._replace(
-        progressed=progressed,
+        progressed=state.progressed + just,
+        failed=state.failed + just,
         diameter=_blend(due, measured, state.diameter),
         nadir=_blend(due, jnp.minimum(measured, state.nadir), state.nadir),
         scanned=_blend(due, visible, state.scanned),
         since_scan=(1 - due) * (state.since_scan + 1),
-        marker=_blend(just, found, state.marker),
+        marker=_blend(just * tested, found, state.marker),
     )
 
 

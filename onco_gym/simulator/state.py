@@ -31,7 +31,7 @@ class State(NamedTuple):
     alive: jax.Array  # (n,) 1 or 0; in the expected reading the probability of being alive
     clones: jax.Array  # (K, n) log cm3
     volume: jax.Array  # (n,) log cm3 of all clones together
-    response: jax.Array  # (n,) immune kill per cycle
+    response: jax.Array  # (I, n) immune kill per cycle, by immune mechanism
     toxicity: jax.Array  # (O, n) grades
     performance: jax.Array  # (n,) ECOG, continuous
     held: jax.Array  # (n,) share of the next dose withheld
@@ -42,6 +42,7 @@ class State(NamedTuple):
     treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started
     progressed: jax.Array  # (n,) on the current line
+    failed: jax.Array  # (n,) progressions so far, over all lines
     diameter: jax.Array  # (n,) mm, measured sum at the last scan
     baseline: jax.Array  # (n,) mm, at the start of the line
     nadir: jax.Array  # (n,) mm, smallest of the line

@@ -14,7 +14,7 @@ from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
 from onco_gym.simulator.observation import allowed, allowed_where, one_hot, scan
-from onco_gym.simulator.state import Journey, State, total
+from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.toxicity import suffer
 
 
@@ -67,15 +67,14 @@ def step(
         exposure,
         taken,
     )
-    immune = np.asarray(scenario.immune, np.float32)
+    immune = np.flatnonzero(scenario.immune)
     effect = kill * patient.sensitivity * taken
-    drive = total(effect[np.flatnonzero(immune)]) if any(scenario.immune) else jnp.zeros_like(taken)
-    response = tumour.immune_response(params, state.response, drive)
+    response = tumour.immune_response(params, state.response, effect[immune])
     clones, volume = tumour.grow(
         params, patient.growth, state.clones, state.volume, tumour.clone_kill(params, effect, response, immune)
     )
     ecog = survival.performance(params, state.performance, patient.ecog, volume, harm.toxicity)
-    lived, died = chance.lived(survival.hazard(params, patient.hazard, volume, ecog) + harm.fatal, Channel.DEATH)
+    lived, died = chance.lived(survival.hazard(params, patient.hazard, volume, ecog, state.failed) + harm.fatal, Channel.DEATH)
 
     after = state._replace(
         cycle=state.cycle + 1,

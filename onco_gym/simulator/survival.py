@@ -6,6 +6,9 @@ import jax.numpy as jnp
 from onco_gym.cards.scenario import Params
 from onco_gym.simulator.state import total
 
+MOST_FAILED = 4.0
+"""Progressions beyond which the hazard rises no further."""
+
 
 def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.Array, toxicity: jax.Array) -> jax.Array:
     """(n,) ECOG after a cycle: pulled towards the patient's own level plus burden plus toxicity.
@@ -22,15 +25,20 @@ def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.
     return jnp.clip(before + params.performance_rate * (target - before), 0.0, 4.0)
 
 
-def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array) -> jax.Array:
+def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array, failed: jax.Array) -> jax.Array:
     """(n,) hazard of death per cycle from the disease and its background.
+
+    A disease that has progressed under treatment kills faster than one of the same volume that has not: it has spread
+    to more places. That effect is counted up to :data:`MOST_FAILED` progressions.
 
     Args:
         factor: (n,) the patient's own factor.
         volume: (n,) log cm3.
         ecog: (n,) continuous ECOG.
+        failed: (n,) progressions so far.
     """
     log_tumour = params.burden_exponent * (volume - params.log_reference) + params.ecog_log_hazard * (ecog - 1.0)
+    log_tumour = log_tumour + params.failed_log_hazard * jnp.minimum(failed, MOST_FAILED)
     return factor * (params.background + params.tumour_hazard * jnp.exp(log_tumour))
 
 

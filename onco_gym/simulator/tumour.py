@@ -2,16 +2,20 @@
 
 import functools
 import operator
-from typing import Any
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from onco_gym.cards.scenario import Params
 from onco_gym.simulator.state import total
 
 ONE_CELL = -20.7
 """log cm3 of a single cell (10^9 cells per cm3)."""
+SMALL = 0.0
+"""log cm3 (1 cm3) below which growth is exponential: Gompertz's law, unbounded for small volumes, is not seen there."""
 _EXTINCT = -27.6  # log cm3; below one cell nothing grows, and nothing is counted further down
 
 
@@ -24,7 +28,8 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
     """One cycle of growth and kill.
 
     Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by the same
-    share in every cycle. Clones share the room, so killing one makes the others grow faster.
+    share in every cycle. Clones share the room, so killing one makes the others grow faster. A tumour below :data:`SMALL`
+    grows no faster than one of that volume.
 
     Args:
         growth: (n,) share of the distance to capacity, in log volume, that is grown in a cycle.
@@ -35,7 +40,7 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
     Returns:
         (K, n) and (n,) log cm3 a cycle later, of each clone and of all.
     """
-    room = jnp.maximum(params.log_capacity - volume, 0.0)
+    room = jnp.maximum(params.log_capacity - jnp.maximum(volume, SMALL), 0.0)
     step = growth * room
     living = jnp.clip(clones - ONE_CELL, 0.0, 1.0)
     grown = clones + params.fitness[:, None] * step * living - kill
@@ -44,24 +49,26 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
     return jnp.log(size), jnp.log(total(size))
 
 
-def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: Any) -> jax.Array:
+def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: NDArray[np.intp]) -> jax.Array:
     """(K, n) kill of each clone.
 
     Args:
         effect: (M, n) kill by mechanism, before resistance.
-        response: (n,) immune kill, before escape.
-        immune: (M,) 1 for immune mechanisms, which act through ``response`` only.
+        response: (I, n) immune kill by immune mechanism, before escape.
+        immune: (I,) which mechanisms are immune: they act through ``response`` only.
     """
-    direct = _multiply((1 - params.resistance) * (1 - immune), effect)
-    return direct + (1 - params.immune_resistance)[:, None] * response
+    kill = list(effect)
+    for row, mechanism in enumerate(immune):
+        kill[mechanism] = response[row]
+    return _multiply(1 - params.resistance, kill)
 
 
 def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> jax.Array:
-    """(n,) next immune response: it rises to the drive of the drugs, and wanes the slower the stronger it is."""
-    waning = params.immune_waning * params.immune_memory / (params.immune_memory + response)
+    """(I, n) next immune response: each part rises to its drug's drive, and wanes the slower the stronger they are together."""
+    waning = params.immune_waning * params.immune_memory / (params.immune_memory + (total(response) if len(response) else 0.0))
     return response + jnp.where(drive > response, params.immune_onset, waning) * (drive - response)
 
 
-def _multiply(matrix: jax.Array, columns: jax.Array) -> jax.Array:
+def _multiply(matrix: jax.Array, columns: Iterable[jax.Array]) -> jax.Array:
     """(K, n) matrix @ columns, in one fixed order as in :func:`total`."""
     return functools.reduce(operator.add, (matrix[:, j][:, None] * column for j, column in enumerate(columns)))

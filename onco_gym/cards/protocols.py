@@ -1,0 +1,71 @@
+"""The small language of treatment sequences: ``"gefitinib_erlotinib > osimertinib(31%) > platinum_pemetrexed(4)"``.
+
+Regimens in order, separated by ``>``. Each is given until progression. In brackets after a regimen, separated by commas:
+
+- ``4``: for at most 4 cycles; then comes the next regimen, progression or not;
+- ``toxicity``: the next regimen also follows when this one is stopped for toxicity (otherwise there is a pause until
+  progression);
+- ``31%``: only that share of patients goes on to this regimen; the others skip it.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+_STAGE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(?:\(([^()]*)\))?")
+MOST_STAGES = 12
+"""Regimens in one sequence."""
+
+
+class ProtocolError(ValueError):
+    """A sequence of regimens that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One regimen of a sequence.
+
+    Attributes:
+        regimen: its name.
+        cycles: after how many cycles the next one follows; None: only at progression.
+        toxicity: whether the next one follows when this one is stopped for toxicity.
+        share: share of patients who get it.
+    """
+
+    regimen: str
+    cycles: int | None = None
+    toxicity: bool = False
+    share: float = 1.0
+
+
+def parse_protocol(text: str, regimens: Collection[str]) -> tuple[Stage, ...]:
+    """Read a sequence of ``regimens``.
+
+    Raises:
+        ProtocolError: with the part that cannot be read and what was expected.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ProtocolError(f"expected regimens separated by '>', got {text!r}")
+    parts = [part.strip() for part in text[:4000].split(">")]
+    if len(parts) > MOST_STAGES:
+        raise ProtocolError(f"{len(parts)} regimens in a row; at most {MOST_STAGES} can be simulated")
+    return tuple(_stage(part, text, regimens) for part in parts)
+
+
+def _stage(part: str, text: str, regimens: Collection[str]) -> Stage:
+    match = _STAGE.fullmatch(part)
+    if match is None:
+        raise ProtocolError(f"cannot read {part!r} in {text!r}: expected a regimen, as in 'docetaxel' or 'docetaxel(4)'")
+    if match[1] not in regimens:
+        raise ProtocolError(f"there is no regimen {match[1]!r}: expected one of {', '.join(regimens)}")
+    cycles, toxicity, share = None, False, 1.0
+    for rule in [rule.strip() for rule in match[2].split(",")] if match[2] is not None else []:
+        if re.fullmatch(r"\d{1,4}", rule) and int(rule) > 0:
+            cycles = int(rule)
+        elif rule == "toxicity":
+            toxicity = True
+        elif re.fullmatch(r"\d{1,3}(\.\d{1,6})?%", rule) and float(rule[:-1]) <= 100:
+            share = float(rule[:-1]) / 100
+        else:
+            raise ProtocolError(f"cannot read {rule!r} in {part!r}: expected cycles (4), toxicity, or a share of patients (31%)")
+    return Stage(match[1], cycles, toxicity, share)

@@ -1,0 +1,346 @@
+"""Arms of a trial, simulated: who enrols, what they are given, and what is counted.
+
+The card's figures are traced and a trial's conduct is data, so one compiled function runs every arm of a card under any
+figures. Chance is fixed by a key per patient: arms share patients and chance unless they are drawn apart.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.checks import HOLIDAY, patient_vocabulary
+from onco_gym.cards.expressions import ExpressionError, parse
+from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
+from onco_gym.cards.scenario import Params, Scenario, scenario
+from onco_gym.patients import CausalGenerator, Cohort, CohortError
+from onco_gym.patients.cohort import with_flags
+from onco_gym.patients.traits import Traits, encode
+from onco_gym.simulator.admit import admit, embody
+from onco_gym.simulator.chance import mix
+from onco_gym.simulator.observation import one_hot, scans_by
+from onco_gym.simulator.state import Journey
+from onco_gym.simulator.step import step
+
+WEEKS_PER_MONTH = 365.25 / 12 / 7
+PRIOR_CYCLES = 60
+"""Cycles within which each prior line must have failed for a patient to come to a later-line trial."""
+BATCHES = 30
+"""How many times the patients wanted are screened before a trial gives up recruiting."""
+STAGES = 6
+"""Sequences are padded to this length, so that they share one compiled function."""
+
+
+class TrialError(ValueError):
+    """A trial that cannot be run as it was asked for."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who is in a trial and how it is run; what arms of a trial share.
+
+    Attributes:
+        population: a condition on patient variables, as in ``"EGFR_L858R and ecog <= 1"``. After prior lines, ECOG is the
+            one at enrolment.
+        prior: regimens that failed before, as in ``"platinum_pemetrexed > docetaxel"``.
+        scan_weeks: weeks between scans; by default the card's.
+    """
+
+    population: str
+    prior: str = ""
+    scan_weeks: float | None = None
+
+
+class Plan(NamedTuple):
+    """What each patient is given, stage by stage; the last stage has no end."""
+
+    regimen: Any  # (S, n) int32
+    cycles: Any  # (S, n) int32, after how many cycles the next stage follows
+    toxicity: Any  # (S, n) bool, whether it follows a stop for toxicity
+    count: Any  # (n,) int32, stages before best supportive care
+
+
+class Candidates(NamedTuple):
+    """Patients who could enrol, batch last, with what they have had and what they would be given."""
+
+    traits: Traits
+    key: Any  # (n,) uint32
+    prior: Plan
+    plan: Plan
+    eligible: Any  # (5, n) bool, whether a patient may enrol with ECOG 0..4
+    scan_every: Any  # () cycles
+
+
+class Course(NamedTuple):
+    """What a trial counts of each patient, from enrolment. Times are in cycles."""
+
+    enrolled: Any  # (n,) bool
+    progression: Any  # (n,) time of progression or death, or of the end of follow-up
+    progressed: Any  # (n,) bool, whether it came before the end
+    survival: Any  # (n,) time of death, or of the end of follow-up
+    died: Any  # (n,) bool
+    best: Any  # (n,) deepest change of the sum of diameters before progression, as a share
+    severe: Any  # (n,) bool, grade 3+ event before progression
+    stopped: Any  # (n,) bool, a regimen was stopped for toxicity before progression
+    utility: Any  # (n,) quality-adjusted cycles lived
+
+
+def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: int) -> Course:
+    """Run one arm; compiled once per card and number of patients.
+
+    Args:
+        layout: static side of the card.
+        params: the card's figures.
+        candidates: n patients.
+        follow_up: cycles from enrolment.
+    """
+    course: Course = _simulate(layout, params._replace(scan_every=candidates.scan_every), candidates, jnp.int32(follow_up))
+    return course
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: jax.Array) -> Course:
+    params = jax.tree.map(jnp.asarray, params)
+    journey = admit(layout, params, embody(params, candidates.traits), candidates.key)
+    journey, enrolled = _earlier_lines(layout, params, journey, candidates)
+    return _follow(layout, params, _enrol(journey, enrolled), enrolled, candidates.plan, follow_up)
+
+
+class _Place(NamedTuple):
+    """Where patients stand in a plan."""
+
+    stage: jax.Array  # (n,) int32
+    spent: jax.Array  # (n,) int32 cycles in it
+
+
+def _at(table: jax.Array, stage: jax.Array) -> jax.Array:
+    """(n,) each patient's row of (S, n)."""
+    return jnp.take_along_axis(table, jnp.minimum(stage, table.shape[0] - 1)[None], 0)[0]
+
+
+def _advance(
+    layout: Scenario, params: Params, journey: Journey, plan: Plan, place: _Place
+) -> tuple[Journey, Any, _Place, jax.Array]:
+    """A cycle of a plan: the journey, what happened, the next place, and (n,) whether the regimen was stopped for toxicity."""
+    regimen = _at(plan.regimen, place.stage)
+    journey, events = step(layout, params, journey, regimen)
+    stopped = jnp.sum(journey.state.barred * one_hot(regimen, len(layout.regimens)), 0) > 0.5
+    spent = place.spent + 1
+    switch = (journey.state.progressed > 0.5) | (spent >= _at(plan.cycles, place.stage))
+    switch = (switch | (stopped & _at(plan.toxicity, place.stage))) & (place.stage < plan.count)
+    return journey, events, _Place(place.stage + switch, jnp.where(switch, 0, spent)), stopped
+
+
+def _earlier_lines(
+    layout: Scenario, params: Params, journey: Journey, candidates: Candidates
+) -> tuple[Journey, jax.Array]:
+    """Give the prior lines. Returns the journeys, each at the end of its last prior line, and (n,) who can enrol."""
+    plan = candidates.prior
+    limit = PRIOR_CYCLES * jnp.max(plan.count)
+
+    def under_way(journey: Journey, place: _Place) -> jax.Array:
+        return (place.stage < plan.count) & (journey.state.alive > 0.5)
+
+    def going(carry: tuple[Journey, _Place, jax.Array]) -> jax.Array:
+        journey, place, cycle = carry
+        return (cycle < limit) & jnp.any(under_way(journey, place))
+
+    def cycle(carry: tuple[Journey, _Place, jax.Array]) -> tuple[Journey, _Place, jax.Array]:
+        journey, place, cycle = carry
+        moves = under_way(journey, place)
+        after, _, next_place, _ = _advance(layout, params, journey, plan, place)
+        keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(moves, new, old))
+        return keep(after, journey), keep(next_place, place), cycle + 1
+
+    zero = jnp.zeros_like(plan.count)
+    journey, place, _ = jax.lax.while_loop(going, cycle, (journey, _Place(zero, zero), jnp.int32(0)))
+    ecog = jnp.clip(jnp.floor(journey.state.performance + 0.5), 0, 4).astype(jnp.int32)
+    may = jnp.take_along_axis(jnp.asarray(candidates.eligible), ecog[None], 0)[0]
+    return journey, (place.stage >= plan.count) & (journey.state.alive > 0.5) & may
+
+
+def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
+    """Time, RECIST, exposure and chance begin anew; tumour, toxicity, performance and past failures are what they are.
+
+    Exposure is forgotten because a regimen such as "chemotherapy" stands for drugs that the patient has not had before.
+    """
+    state = journey.state
+    none = jnp.zeros_like(state.exposure)
+    fresh = state._replace(
+        cycle=jnp.zeros_like(state.cycle),
+        alive=enrolled.astype(jnp.float32),
+        held=jnp.zeros_like(state.held),
+        barred=none,
+        exposure=none,
+        treatment=jnp.full_like(state.treatment, -1),
+        progressed=jnp.zeros_like(state.progressed),
+        baseline=state.diameter,
+        nadir=state.diameter,
+    )
+    return Journey(journey.patient, fresh, mix(journey.key ^ jnp.uint32(0x2545F491)))
+
+
+def _follow(
+    layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array
+) -> Course:
+    """Treat to plan until death or the end of follow-up, and count.
+
+    A regimen that was stopped for toxicity or has no cycles left is followed by a pause until progression (the simulator
+    gives that by itself); one that a patient is too ill for is passed over a cycle later.
+    """
+    n = enrolled.shape[0]
+    end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
+    start = Course(enrolled, end, no, end, no, zero, no, no, zero)
+    baseline = journey.state.baseline
+
+    def going(carry: tuple[Journey, _Place, Course, jax.Array]) -> jax.Array:
+        journey, _, _, time = carry
+        return (time < follow_up) & jnp.any(journey.state.alive > 0.5)
+
+    def cycle(carry: tuple[Journey, _Place, Course, jax.Array]) -> tuple[Journey, _Place, Course, jax.Array]:
+        journey, place, course, time = carry
+        alive = journey.state.alive > 0.5
+        journey, events, place, stopped = _advance(layout, params, journey, plan, place)
+        state = journey.state
+        counted = alive & ~course.progressed
+        died, progressed = alive & (state.alive < 0.5), counted & (state.progressed > 0.5)
+        death = time + events.lived
+        scan = scans_by(params, state.cycle) * params.scan_every  # the day of the scan, within the cycle
+        event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
+        seen = counted & ~died
+        course = Course(
+            enrolled=enrolled,
+            progression=jnp.where(counted & (died | progressed), event, course.progression),
+            progressed=course.progressed | (counted & (died | progressed)),
+            survival=jnp.where(died, death, course.survival),
+            died=course.died | died,
+            best=jnp.where(seen, jnp.minimum(course.best, state.diameter / baseline - 1), course.best),
+            severe=course.severe | (counted & (events.severe > 0.5)),
+            stopped=course.stopped | (counted & stopped),
+            utility=course.utility + events.lived * events.utility,
+        )
+        return journey, place, course, time + 1
+
+    place = _Place(jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.int32))
+    return jax.lax.while_loop(going, cycle, (journey, place, start, jnp.int32(0)))[2]
+
+
+# ------------------------------------------------------------------------------------------------ recruiting
+
+
+def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) -> Candidates:
+    """Screen ``n`` patients for an arm: those of the population at diagnosis, with the arm's plan.
+
+    A trial treats at once and sees to it that tablets are taken: the delays and lapses of ordinary care are left out.
+
+    Args:
+        card: a validated card.
+        setting: who, and how the trial is run.
+        protocol: the arm's sequence of regimens; best supportive care follows. See :mod:`onco_gym.cards.protocols`.
+        n: patients.
+        seed: same seed, same patients and chance.
+
+    Raises:
+        TrialError: for a population, a regimen or a schedule that cannot be used.
+    """
+    layout = scenario(card)
+    try:
+        stages = parse_protocol(protocol, layout.regimens)
+        prior = parse_protocol(setting.prior, layout.regimens) if setting.prior.strip() else ()
+    except ProtocolError as error:
+        raise TrialError(str(error)) from None
+    weeks = setting.scan_weeks or card.observation.scan_every_cycles * card.cycle_weeks
+    if not card.cycle_weeks <= weeks <= 520:
+        raise TrialError(f"scans every {weeks:g} weeks: expected {card.cycle_weeks:g} (a cycle) to 520")
+    traits, keys, eligible = _screen(card, setting.population, n, seed)
+    return Candidates(
+        traits=traits,
+        key=keys,
+        prior=_plan(layout, prior, keys, 0x1B873593),
+        plan=_plan(layout, stages, keys, 0xCC9E2D51),
+        eligible=eligible,
+        scan_every=np.float32(weeks / card.cycle_weeks),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _screen(card: Card, population: str, n: int, seed: int) -> tuple[Traits, NDArray[np.uint32], NDArray[np.bool_]]:
+    """Patients of a population, their keys, and at which ECOG each would still be of that population."""
+    try:
+        condition = parse(population, patient_vocabulary(card)) if population.strip() else None
+        cohort = CausalGenerator(card).sample(n, seed, where=population if condition else None)
+    except (ExpressionError, CohortError) as error:
+        raise TrialError(f"population: {error}") from None
+    traits = encode(card, cohort)
+    keys = np.random.default_rng([seed, 7]).integers(0, 2**32, n, np.uint32)
+    eligible = np.ones((5, n), bool)
+    if condition:
+        for ecog in range(5):
+            columns = {**cohort.columns, card.performance.variable: np.full(n, float(ecog))}
+            eligible[ecog] = condition.holds(with_flags(card, columns))
+    at_once = traits._replace(delay=np.zeros_like(traits.delay), adherence=np.ones_like(traits.adherence))
+    return at_once, keys, eligible
+
+
+def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], salt: int) -> Plan:
+    """The stages of each patient: those outside a stage's share skip it."""
+    n, rows = len(keys), list(stages)
+    if rows and rows[-1].cycles is not None:  # after a last regimen of fixed length: a pause until progression
+        rows.append(Stage(HOLIDAY))
+    depth = max(STAGES, len(rows) + 1)
+    table = np.zeros((4, depth, n), np.int64)
+    table[0] = layout.supportive
+    table[1] = 2**30
+    count = np.zeros(n, np.int64)
+    patients = np.arange(n)
+    for number, stage in enumerate(rows):
+        draw = mix(keys ^ np.uint32(salt) ^ np.uint32((number + 1) * 0x9E3779B9 & 0xFFFFFFFF)) / 2.0**32
+        takes = draw < stage.share
+        place = count[takes], patients[takes]
+        table[0][place] = layout.regimens.index(stage.regimen)
+        table[1][place] = stage.cycles or 2**30
+        table[2][place] = stage.toxicity
+        count += takes
+    return Plan(table[0].astype(np.int32), table[1].astype(np.int32), table[2].astype(bool), count.astype(np.int32))
+
+
+def run_arm(
+    card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
+) -> Course:
+    """Enrol ``n`` patients into an arm and follow them, as NumPy arrays (n,).
+
+    Patients are screened in rounds until ``n`` have enrolled.
+
+    Raises:
+        TrialError: as :func:`recruit`, and where too few patients can be enrolled.
+    """
+    layout, follow_up = scenario(card), cycles_of(card, months)
+    found: list[Course] = []
+    enrolled = 0
+    for batch in range(BATCHES):
+        candidates = recruit(card, setting, protocol, n, seed * BATCHES + batch)
+        course = Course(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
+        found.append(Course(*(values[course.enrolled] for values in course)))
+        enrolled += int(course.enrolled.sum())
+        if enrolled >= n:
+            return Course(*(np.concatenate(parts)[:n] for parts in zip(*found, strict=True)))
+        if batch >= 2 and enrolled < n * (batch + 1) / BATCHES / 2:
+            break
+    raise TrialError(
+        f"only {enrolled} of {n * len(found)} screened patients could enrol: population {setting.population!r}"
+        + (f" after {setting.prior!r} and within {PRIOR_CYCLES} cycles a line" if setting.prior else "")
+    )
+
+
+def cycles_of(card: Card, months: float) -> int:
+    """Cycles of a follow-up of ``months``, rounded up."""
+    if not 1 <= months <= 600:
+        raise TrialError(f"follow-up of {months:g} months: expected 1 to 600")
+    return int(np.ceil(months * WEEKS_PER_MONTH / card.cycle_weeks))
+

@@ -1,0 +1,167 @@
+"""The published arms of a card, simulated, and how far they are from what was published."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import Params
+from onco_gym.cards.scenario import params as params_of
+from onco_gym.cards.schema import Arm
+from onco_gym.trials.arms import Setting, run_arm
+from onco_gym.trials.statistics import ArmResult, Estimate, Times, hazard_ratio, summarise
+
+FOLLOW_UP = 84.0
+"""Months that published arms are followed in simulation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A published arm and its simulation.
+
+    Attributes:
+        arm: as published.
+        result: as simulated.
+        pfs_hazard_ratio, os_hazard_ratio: simulated, where one is published.
+    """
+
+    arm: Arm
+    result: ArmResult
+    pfs_hazard_ratio: Estimate | None
+    os_hazard_ratio: Estimate | None
+
+    def landmarks(self) -> Iterator[tuple[str, float, float]]:
+        """(name, published, simulated) for each published landmark."""
+        for name, published in self.arm.landmarks.items():
+            yield name, published, landmark(self.result.progression_free, self.result.overall, name)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How well one kind of figure is reproduced: ``value`` over ``count`` arms, against the ``target``."""
+
+    title: str
+    value: float
+    count: int
+    target: float
+    at_most: bool
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target is met."""
+        return self.count > 0 and (self.value <= self.target if self.at_most else self.value >= self.target)
+
+
+def setting_of(arm: Arm) -> Setting:
+    """Who was in a published arm, and how it was run."""
+    return Setting(arm.population, arm.prior, arm.scan_weeks)
+
+
+def control_of(card: Card, arm: Arm) -> Arm | None:
+    """The control arm that a published arm was compared with."""
+    if arm.control:
+        return None
+    same = (arm.trial, arm.population, arm.prior)
+    return next((other for other in card.arms if other.control and (other.trial, other.population, other.prior) == same), None)
+
+
+def landmark(progression_free: Times, overall: Times, name: str) -> float:
+    """Share at a landmark such as ``OS60`` (alive at 60 months) or ``PFS24``."""
+    times, months = (overall, name[2:]) if name.startswith("OS") else (progression_free, name[3:])
+    return float(np.mean(times.months > float(months)))
+
+
+def reproduce(
+    card: Card,
+    n: int = 1000,
+    seed: int = 0,
+    params: Params | None = None,
+    arms: Sequence[Arm] | None = None,
+    on_arm: Callable[[], None] = lambda: None,
+) -> list[Reproduction]:
+    """Simulate published arms of a card with ``n`` patients each. Arms of a trial share patients and chance.
+
+    Args:
+        card: a validated card.
+        n: patients enrolled in each arm.
+        seed: same seed, same result.
+        params: other figures than the card's own.
+        arms: which of its arms; by default all.
+        on_arm: called after each arm.
+    """
+    figures = params_of(card) if params is None else params
+    chosen = list(card.arms if arms is None else arms)
+    results: dict[int, ArmResult] = {}
+    for arm in chosen:
+        course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
+        results[id(arm)] = summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks)
+        on_arm()
+    rows = []
+    for arm in chosen:
+        control, result = control_of(card, arm), results[id(arm)]
+        other = results.get(id(control)) if control else None
+        pfs = overall = None
+        if other and arm.pfs_hazard_ratio is not None:
+            pfs = hazard_ratio(result.progression_free, other.progression_free)
+        if other and arm.os_hazard_ratio is not None:
+            overall = hazard_ratio(result.overall, other.overall)
+        rows.append(Reproduction(arm, result, pfs, overall))
+    return rows
+
+
+def relative_error(published: float | None, times: Times) -> float | None:
+    """Simulated over published median, less 1; None where nothing is published or it lies beyond follow-up."""
+    if published is None or published > 0.95 * FOLLOW_UP:
+        return None
+    median = times.median().value
+    return (median if math.isfinite(median) else FOLLOW_UP) / published - 1
+
+
+def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
+    """How well the arms of one ``use`` (``"fit"`` or ``"check"``) are reproduced, against the targets we set ourselves."""
+    rows = [row for row in rows if row.arm.use == use]
+    fitted = use == "fit"
+
+    def medians(name: str, attribute: str) -> list[float]:
+        errors = [relative_error(getattr(row.arm, name), getattr(row.result, attribute)) for row in rows]
+        return [abs(error) for error in errors if error is not None]
+
+    def shares(name: str) -> list[float]:
+        pairs = [(getattr(row.arm, name), getattr(row.result, name).value) for row in rows]
+        return [abs(simulated - published) for published, simulated in pairs if published is not None]
+
+    def inside(kind: str) -> list[bool]:
+        found = []
+        for row in rows:
+            interval, simulated = getattr(row.arm, f"{kind}_interval"), getattr(row, kind)
+            if interval and simulated:
+                found.append(interval[0] <= simulated.value <= interval[1])
+        return found
+
+    marks = [abs(simulated - published) for row in rows for _, published, simulated in row.landmarks()]
+    pfs, overall = medians("pfs_months", "progression_free"), medians("os_months", "overall")
+    response, grade3, ratios = shares("response"), shares("grade3"), inside("pfs_hazard_ratio")
+
+    def figure(title: str, values: Sequence[float], summary: Callable[[Sequence[float]], float], target: float, most: bool) -> Figure:
+        return Figure(title, float(summary(values)) if values else math.nan, len(values), target, most)
+
+    def within(limit: float) -> Callable[[Sequence[float]], float]:
+        return lambda values: float(np.mean(np.asarray(values) <= limit))
+
+    def median(values: Sequence[float]) -> float:
+        return float(np.median(values))
+
+    def share(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    return [
+        figure("median PFS, median absolute relative error", pfs, median, 0.10 if fitted else 0.20, True),
+        figure("median OS, median absolute relative error", overall, median, 0.15 if fitted else 0.25, True),
+        figure("response rate, share of arms within 8 points", response, within(0.08), 0.80 if fitted else 0.60, False),
+        figure("grade 3+ rate, share of arms within 10 points", grade3, within(0.10), 0.70 if fitted else 0.50, False),
+        figure("PFS hazard ratio, share inside the published 95% interval", ratios, share, 0.75 if fitted else 0.60, False),
+        figure("OS hazard ratio, share inside the published 95% interval", inside("os_hazard_ratio"), share, 0.60, False),
+        figure("landmarks, share within 8 points", marks, within(0.08), 0.70 if fitted else 0.50, False),
+    ]

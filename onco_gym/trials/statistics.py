@@ -1,0 +1,191 @@
+"""What a paper reports of a trial: survival curves and medians, hazard ratios, rates, each with a 95% interval."""
+
+import functools
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.trials.arms import WEEKS_PER_MONTH, Course
+
+RESPONSE = -0.30
+"""RECIST 1.1: change of the sum of diameters that counts as a response (Eisenhauer, Eur J Cancer 2009;45:228)."""
+WEEKS_PER_YEAR = 365.25 / 7
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and its 95% interval; ``inf`` where a median or a bound was not reached."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Times to an event.
+
+    Attributes:
+        months: (n,) time of the event, or until which there was none.
+        event: (n,) whether it happened.
+    """
+
+    months: NDArray[np.float64]
+    event: NDArray[np.bool_]
+
+    @functools.cached_property
+    def _kaplan_meier(self) -> Any:
+        from lifelines import KaplanMeierFitter
+
+        return KaplanMeierFitter().fit(self.months, self.event)
+
+    def median(self) -> Estimate:
+        """Kaplan-Meier median in months, with the interval of Brookmeyer and Crowley (log-log)."""
+        from lifelines.utils import median_survival_times
+
+        bounds = median_survival_times(self._kaplan_meier.confidence_interval_survival_function_).to_numpy().ravel()
+        return Estimate(float(self._kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
+
+    def free(self, months: float) -> Estimate:
+        """Share without the event at ``months``, by Kaplan-Meier."""
+        table = self._kaplan_meier.confidence_interval_survival_function_
+        row = table.iloc[max(int(np.searchsorted(table.index.to_numpy(), months, side="right")) - 1, 0)]
+        return Estimate(float(self._kaplan_meier.predict(months)), float(row.min()), float(row.max()))
+
+    def curve(self, months: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(len(months),) share without the event, by Kaplan-Meier."""
+        return np.asarray(self._kaplan_meier.predict(months), float).reshape(-1)
+
+    def until(self, months: Any) -> "Times":
+        """The same, followed only until ``months`` (a number, or (n,) one per patient)."""
+        late = self.months > months
+        return Times(np.minimum(self.months, months), self.event & ~late)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmResult:
+    """An arm's results.
+
+    Attributes:
+        name: its protocol.
+        n: patients enrolled.
+        progression_free, overall: survival times.
+        response, disease_control: share with a best response of at least partial response, or of stable disease at the
+            first scan.
+        grade3, discontinuation: share with a grade 3+ event, and who stopped a regimen for toxicity, before progression.
+        qalys: quality-adjusted life years within follow-up, mean per patient.
+        responded: (n,) bool; ``quality``: (n,) quality-adjusted life years.
+    """
+
+    name: str
+    n: int
+    progression_free: Times
+    overall: Times
+    response: Estimate
+    disease_control: Estimate
+    grade3: Estimate
+    discontinuation: Estimate
+    qalys: Estimate
+    responded: NDArray[np.bool_]
+    quality: NDArray[np.float64]
+
+
+def summarise(card: Card, name: str, course: Course, months: float, scan_weeks: float) -> ArmResult:
+    """The results of an arm whose patients (all enrolled) were followed for ``months``."""
+    unit = card.cycle_weeks / WEEKS_PER_MONTH
+    responded = course.best <= RESPONSE
+    first_scan = scan_weeks / card.cycle_weeks * 1.001
+    controlled = responded | (course.progression > first_scan)
+    quality = np.asarray(course.utility, float) * card.cycle_weeks / WEEKS_PER_YEAR
+    return ArmResult(
+        name=name,
+        n=len(course.best),
+        progression_free=Times(course.progression.astype(float) * unit, course.progressed).until(months),
+        overall=Times(course.survival.astype(float) * unit, course.died).until(months),
+        response=rate(responded),
+        disease_control=rate(controlled),
+        grade3=rate(course.severe),
+        discontinuation=rate(course.stopped),
+        qalys=mean(quality),
+        responded=responded,
+        quality=quality,
+    )
+
+
+def rate(happened: NDArray[np.bool_]) -> Estimate:
+    """A share with Wilson's interval."""
+    n, share, z = len(happened), float(np.mean(happened)), 1.959964
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return Estimate(share, min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share))
+
+
+def mean(values: NDArray[np.float64]) -> Estimate:
+    """A mean with its normal interval."""
+    half = 1.959964 * float(np.std(values)) / math.sqrt(len(values))
+    centre = float(np.mean(values))
+    return Estimate(centre, centre - half, centre + half)
+
+
+def hazard_ratio(treated: Times, control: Times) -> Estimate:
+    """Hazard ratio of ``treated`` against ``control`` by Cox regression (Efron's method for ties).
+
+    The interval is that of independent arms. Under common random numbers it is wider than it need be.
+    """
+    events = int(treated.event.sum()), int(control.event.sum())
+    if not all(events):
+        return Estimate(math.nan if not any(events) else (0.0 if events[1] else math.inf), 0.0, math.inf)
+    import pandas as pd
+    from lifelines import CoxPHFitter
+    from lifelines.exceptions import ConvergenceError
+
+    frame = pd.DataFrame(
+        {
+            "months": np.concatenate([treated.months, control.months]),
+            "event": np.concatenate([treated.event, control.event]),
+            "treated": np.repeat([1.0, 0.0], [len(treated.months), len(control.months)]),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fitted = CoxPHFitter().fit(frame, "months", "event")
+        except ConvergenceError:  # the curves do not overlap
+            return Estimate(math.nan, 0.0, math.inf)
+    low, high = np.exp(fitted.confidence_intervals_.to_numpy()[0])
+    return Estimate(float(np.exp(fitted.params_["treated"])), float(low), float(high))
+
+
+def log_rank(one: Times, other: Times) -> float:
+    """p-value of the log-rank test, two-sided."""
+    from lifelines.statistics import logrank_test
+
+    return float(logrank_test(one.months, other.months, one.event, other.event).p_value)
+
+
+def fast_log_hazard_ratio(treated: Times, control: Times, turns: int = 8) -> float:
+    """Log hazard ratio by Cox regression with Breslow's ties: the same within a few percent, a hundred times faster."""
+    months = np.concatenate([treated.months, control.months])
+    event = np.concatenate([treated.event, control.event])
+    group = np.repeat([1.0, 0.0], [len(treated.months), len(control.months)])
+    order = np.argsort(-months, kind="stable")
+    months, event, group = months[order], event[order], group[order]
+    ends = np.searchsorted(-months, -months, side="right") - 1  # the last of each set of ties: all at risk then
+    ones = np.cumsum(group)[ends][event]
+    zeros = np.cumsum(1 - group)[ends][event]
+    wanted = float(group[event].sum())
+    beta = 0.0
+    for _ in range(turns):
+        share = ones * math.exp(beta) / (ones * math.exp(beta) + zeros)
+        information = float((share * (1 - share)).sum())
+        if information < 1e-9:
+            break
+        beta = min(max(beta + min(max((wanted - float(share.sum())) / information, -1.0), 1.0), -4.0), 4.0)
+    return beta
