@@ -17,6 +17,7 @@ ROOMS = [
     "rewards",
     "interfaces",
     "agents",
+    "trials",
     "testing",
     "cli",
 ]

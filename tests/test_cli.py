@@ -19,7 +19,7 @@ from onco_gym.cli import SECTIONS, main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import Cohort
 
-COMMANDS = ("list", "show", "play", "rollout", "cohort")
+COMMANDS = ("list", "show", "play", "rollout", "cohort", "trial", "calibrate", "design")
 
 
 def run(capsys, *arguments):

@@ -1,7 +1,7 @@
 """A card as the simulator reads it: ``Scenario`` (names and sizes, static) and ``Params`` (arrays, traced)."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -114,7 +114,9 @@ class Params(NamedTuple):
     toxicity_weight: Array  # () ECOG points per summed grade
     performance_rate: Array  # () per cycle
     utility: Array  # (4,) base, per ECOG, progressed, per infusion
-    scan_every: Array  # () cycles, not necessarily whole
+    scan_early: Array  # (4,) cycles of scans before regular ones begin; beyond any horizon where there are none
+    scan_start: Array  # () cycles, from when scans are regular
+    scan_every: Array  # () cycles between regular scans, not necessarily whole
     scan_error: Array  # () relative sd
     new_lesion: Array  # () hazard per log growth between scans
     ctdna_error: Array  # () log sd
@@ -122,6 +124,9 @@ class Params(NamedTuple):
     laboratory_error: Array  # () relative sd
     marker_detection: Array  # () share of the tumour
 
+
+EARLY_SCANS = 4
+"""Scans that a schedule may have before regular ones begin."""
 
 EFFECTS = ("growth", "initial", "frailty", "hazard", "ctdna")
 """Random effects that every patient has, before one per mechanism and one per clone."""
@@ -282,7 +287,7 @@ def params(card: Card) -> Params:
         "toxicity_weight": card.performance.toxicity_weight,
         "performance_rate": card.performance.rate,
         "utility": [card.utility.base, card.utility.per_ecog, card.utility.progressed, card.utility.per_infusion],
-        "scan_every": observation.scan_every_cycles,
+        **schedule(card, ()),
         "scan_error": observation.scan_error,
         "new_lesion": observation.new_lesion,
         "ctdna_error": observation.ctdna_error,
@@ -291,6 +296,25 @@ def params(card: Card) -> Params:
         "marker_detection": observation.marker_detection,
     }
     return Params(**{name: np.asarray(value, np.float32) for name, value in values.items()})
+
+
+def schedule(card: Card, weeks: Sequence[float]) -> dict[str, NDArray[np.float32]]:
+    """When scans are made, as :class:`Params` has it.
+
+    Args:
+        card: a validated card.
+        weeks: the first intervals between scans, and last the one that is repeated; if empty, the card's own.
+    """
+    intervals = [week / card.cycle_weeks for week in weeks] or [float(card.observation.scan_every_cycles)]
+    early = np.cumsum(intervals[:-1])
+    if len(early) > EARLY_SCANS:
+        raise ValueError(f"{len(early)} intervals before the regular one; at most {EARLY_SCANS} can be simulated")
+    values = {
+        "scan_early": [*early, *[1e6] * (EARLY_SCANS - len(early))],
+        "scan_start": early[-1] if len(early) else 0.0,
+        "scan_every": intervals[-1],
+    }
+    return {name: np.asarray(value, np.float32) for name, value in values.items()}
 
 
 def _table(rows: Iterable[Iterable[float]]) -> NDArray[np.float64]:

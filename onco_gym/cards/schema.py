@@ -431,6 +431,7 @@ class Arm(Sourced):
 
     ``protocol`` and ``prior`` are regimens in order, separated by ``>``; see :mod:`onco_gym.cards.protocols`. What follows
     the trial's own regimen stands for later treatment; a share such as ``osimertinib(31%)`` is the crossover.
+    ``scan_weeks`` are the weeks between scans, the last repeated: ``[6, 6, 9]`` scans at weeks 6, 12, 21, 30, ...
     """
 
     trial: str
@@ -456,8 +457,22 @@ class Arm(Sourced):
     discontinuation: Probability | None = None
     adverse_events: Literal["", "all_cause", "treatment_related"] = ""
     landmarks: dict[Name, Probability] = {}
-    scan_weeks: Positive = 6
+    scan_weeks: Annotated[
+        tuple[Positive, ...],
+        Field(min_length=1, max_length=5),
+        BeforeValidator(lambda v: v if isinstance(v, list | tuple) else [v]),
+    ] = (6.0,)
     note: str = ""
+
+
+class Calibration(Table):
+    """What a card's figures were last fitted on, by ``onco-gym calibrate``: written by it, not by hand."""
+
+    trials: tuple[str, ...]
+    patients: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    rounds: int = Field(ge=0)
+    loss: NonNegative
 
 
 class Card(Table):
@@ -491,3 +506,4 @@ class Card(Table):
     guideline: tuple[Rule, ...] = Field(min_length=1)
     reward: Reward
     arms: tuple[Arm, ...] = ()
+    calibration: Calibration | None = None

@@ -18,7 +18,7 @@ def embody(params: Params, traits: Traits) -> Patient:
         params.sensitivity_spread[:, None] * traits.sensitivity_effect + traits.sensitivity_shift
     )
     log10 = _pick_rows(params.fraction, traits.fraction_case) + params.fraction_spread[:, None] * traits.fraction_effect
-    share = 10.0 ** jnp.clip(log10[1:], -9.0, -0.15)
+    share = 10.0 ** jnp.clip(log10[1:], -12.0, -0.15)
     share = share / jnp.maximum(jnp.sum(share, 0) / 0.95, 1.0)
     shares = jnp.concatenate([1.0 - jnp.sum(share, 0, keepdims=True), share])
     volume = jnp.log(_pick(params.initial, traits.initial_case)) + params.initial_spread * traits.initial_effect

@@ -6,7 +6,7 @@ import numpy as np
 
 from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.simulator.chance import Channel, Expected, Sampled
-from onco_gym.simulator.state import Journey, Patient, State
+from onco_gym.simulator.state import Journey, Patient, State, total
 
 PROGRESSION, MINIMUM_MM = 1.2, 5.0
 """RECIST 1.1: 20% and at least 5 mm above the nadir (Eisenhauer, Eur J Cancer 2009;45:228)."""
@@ -28,8 +28,18 @@ def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled
 
 
 def scans_by(params: Params, cycle: jax.Array) -> jax.Array:
-    """(n,) scans that fall into the first ``cycle`` cycles; the interval need not be a whole number of cycles."""
-    return jnp.floor((cycle.astype(jnp.float32) + 1e-3) / params.scan_every)
+    """(n,) scans that fall into the first ``cycle`` cycles; intervals need not be whole numbers of cycles."""
+    time = cycle.astype(jnp.float32) + 1e-3
+    regular = jnp.maximum(jnp.floor((time - params.scan_start) / params.scan_every), 0.0)
+    return regular + total((time >= jnp.asarray(params.scan_early)[:, None]).astype(jnp.float32))
+
+
+def last_scan(params: Params, cycle: jax.Array) -> jax.Array:
+    """(n,) time of the last scan in the first ``cycle`` cycles, in cycles; 0 before the first."""
+    time = cycle.astype(jnp.float32) + 1e-3
+    early = jnp.asarray(params.scan_early)[:, None]
+    regular = params.scan_start + jnp.floor((time - params.scan_start) / params.scan_every) * params.scan_every
+    return jnp.where(time >= params.scan_start, regular, jnp.max(jnp.where(time >= early, early, 0.0), 0))
 
 
 def scan(scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected) -> State:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from onco_gym.cards.scenario import Params
 from onco_gym.simulator.state import total
 
-MOST_FAILED = 4.0
+MOST_FAILED = 3.0
 """Progressions beyond which the hazard rises no further."""
 
 

@@ -18,13 +18,13 @@ from onco_gym.cards import Card
 from onco_gym.cards.checks import HOLIDAY, patient_vocabulary
 from onco_gym.cards.expressions import ExpressionError, parse
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
-from onco_gym.cards.scenario import Params, Scenario, scenario
+from onco_gym.cards.scenario import Params, Scenario, scenario, schedule
 from onco_gym.patients import CausalGenerator, Cohort, CohortError
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admit import admit, embody
 from onco_gym.simulator.chance import mix
-from onco_gym.simulator.observation import one_hot, scans_by
+from onco_gym.simulator.observation import last_scan, one_hot
 from onco_gym.simulator.state import Journey
 from onco_gym.simulator.step import step
 
@@ -49,12 +49,18 @@ class Setting:
         population: a condition on patient variables, as in ``"EGFR_L858R and ecog <= 1"``. After prior lines, ECOG is the
             one at enrolment.
         prior: regimens that failed before, as in ``"platinum_pemetrexed > docetaxel"``.
-        scan_weeks: weeks between scans; by default the card's.
+        scan_weeks: weeks between scans, the last repeated: ``(6, 6, 9)`` scans at weeks 6, 12, 21, 30, ...
+            By default the card's.
     """
 
     population: str
     prior: str = ""
-    scan_weeks: float | None = None
+    scan_weeks: tuple[float, ...] = ()
+
+
+def first_scan(card: Card, setting: Setting) -> float:
+    """Weeks to the first scan of a trial."""
+    return setting.scan_weeks[0] if setting.scan_weeks else card.observation.scan_every_cycles * card.cycle_weeks
 
 
 class Plan(NamedTuple):
@@ -74,12 +80,13 @@ class Candidates(NamedTuple):
     prior: Plan
     plan: Plan
     eligible: Any  # (5, n) bool, whether a patient may enrol with ECOG 0..4
-    scan_every: Any  # () cycles
+    scans: dict[str, Any]  # when scans are made, as Params has it
 
 
 class Course(NamedTuple):
     """What a trial counts of each patient, from enrolment. Times are in cycles."""
 
+    row: Any  # (n,) which of those screened
     enrolled: Any  # (n,) bool
     progression: Any  # (n,) time of progression or death, or of the end of follow-up
     progressed: Any  # (n,) bool, whether it came before the end
@@ -100,7 +107,7 @@ def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up
         candidates: n patients.
         follow_up: cycles from enrolment.
     """
-    course: Course = _simulate(layout, params._replace(scan_every=candidates.scan_every), candidates, jnp.int32(follow_up))
+    course: Course = _simulate(layout, params._replace(**candidates.scans), candidates, jnp.int32(follow_up))
     return course
 
 
@@ -137,9 +144,7 @@ def _advance(
     return journey, events, _Place(place.stage + switch, jnp.where(switch, 0, spent)), stopped
 
 
-def _earlier_lines(
-    layout: Scenario, params: Params, journey: Journey, candidates: Candidates
-) -> tuple[Journey, jax.Array]:
+def _earlier_lines(layout: Scenario, params: Params, journey: Journey, candidates: Candidates) -> tuple[Journey, jax.Array]:
     """Give the prior lines. Returns the journeys, each at the end of its last prior line, and (n,) who can enrol."""
     plan = candidates.prior
     limit = PRIOR_CYCLES * jnp.max(plan.count)
@@ -186,9 +191,7 @@ def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
     return Journey(journey.patient, fresh, mix(journey.key ^ jnp.uint32(0x2545F491)))
 
 
-def _follow(
-    layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array
-) -> Course:
+def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array) -> Course:
     """Treat to plan until death or the end of follow-up, and count.
 
     A regimen that was stopped for toxicity or has no cycles left is followed by a pause until progression (the simulator
@@ -196,7 +199,7 @@ def _follow(
     """
     n = enrolled.shape[0]
     end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
-    start = Course(enrolled, end, no, end, no, zero, no, no, zero)
+    start = Course(jnp.arange(n), enrolled, end, no, end, no, zero, no, no, zero)
     baseline = journey.state.baseline
 
     def going(carry: tuple[Journey, _Place, Course, jax.Array]) -> jax.Array:
@@ -211,10 +214,11 @@ def _follow(
         counted = alive & ~course.progressed
         died, progressed = alive & (state.alive < 0.5), counted & (state.progressed > 0.5)
         death = time + events.lived
-        scan = scans_by(params, state.cycle) * params.scan_every  # the day of the scan, within the cycle
+        scan = last_scan(params, state.cycle)  # the day of the scan, within the cycle
         event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
         seen = counted & ~died
         course = Course(
+            row=course.row,
             enrolled=enrolled,
             progression=jnp.where(counted & (died | progressed), event, course.progression),
             progressed=course.progressed | (counted & (died | progressed)),
@@ -255,23 +259,27 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
         prior = parse_protocol(setting.prior, layout.regimens) if setting.prior.strip() else ()
     except ProtocolError as error:
         raise TrialError(str(error)) from None
-    weeks = setting.scan_weeks or card.observation.scan_every_cycles * card.cycle_weeks
-    if not card.cycle_weeks <= weeks <= 520:
-        raise TrialError(f"scans every {weeks:g} weeks: expected {card.cycle_weeks:g} (a cycle) to 520")
-    traits, keys, eligible = _screen(card, setting.population, n, seed)
+    for weeks in setting.scan_weeks:
+        if not card.cycle_weeks <= weeks <= 520:
+            raise TrialError(f"scans after {weeks:g} weeks: expected {card.cycle_weeks:g} (a cycle) to 520")
+    try:
+        scans = schedule(card, setting.scan_weeks)
+    except ValueError as error:
+        raise TrialError(f"scan schedule: {error}") from None
+    _, traits, keys, eligible = screen(card, setting.population, n, seed)
     return Candidates(
         traits=traits,
         key=keys,
         prior=_plan(layout, prior, keys, 0x1B873593),
         plan=_plan(layout, stages, keys, 0xCC9E2D51),
         eligible=eligible,
-        scan_every=np.float32(weeks / card.cycle_weeks),
+        scans=scans,
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _screen(card: Card, population: str, n: int, seed: int) -> tuple[Traits, NDArray[np.uint32], NDArray[np.bool_]]:
-    """Patients of a population, their keys, and at which ECOG each would still be of that population."""
+def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Traits, NDArray[np.uint32], NDArray[np.bool_]]:
+    """Patients of a population, as a cohort and as traits; their keys; at which ECOG (5, n) each would be of the population."""
     try:
         condition = parse(population, patient_vocabulary(card)) if population.strip() else None
         cohort = CausalGenerator(card).sample(n, seed, where=population if condition else None)
@@ -285,7 +293,7 @@ def _screen(card: Card, population: str, n: int, seed: int) -> tuple[Traits, NDA
             columns = {**cohort.columns, card.performance.variable: np.full(n, float(ecog))}
             eligible[ecog] = condition.holds(with_flags(card, columns))
     at_once = traits._replace(delay=np.zeros_like(traits.delay), adherence=np.ones_like(traits.adherence))
-    return at_once, keys, eligible
+    return cohort, at_once, keys, eligible
 
 
 def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], salt: int) -> Plan:
@@ -310,9 +318,7 @@ def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], s
     return Plan(table[0].astype(np.int32), table[1].astype(np.int32), table[2].astype(bool), count.astype(np.int32))
 
 
-def run_arm(
-    card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
-) -> Course:
+def run_arm(card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0) -> Course:
     """Enrol ``n`` patients into an arm and follow them, as NumPy arrays (n,).
 
     Patients are screened in rounds until ``n`` have enrolled.
@@ -326,6 +332,7 @@ def run_arm(
     for batch in range(BATCHES):
         candidates = recruit(card, setting, protocol, n, seed * BATCHES + batch)
         course = Course(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
+        course = course._replace(row=course.row + batch * n)
         found.append(Course(*(values[course.enrolled] for values in course)))
         enrolled += int(course.enrolled.sum())
         if enrolled >= n:
@@ -338,9 +345,15 @@ def run_arm(
     )
 
 
+def patients_of(card: Card, setting: Setting, n: int, seed: int, course: Course) -> Cohort:
+    """The patients behind the ``course`` that :func:`run_arm` returned for ``n`` and ``seed``, in its order."""
+    batches = range(int(course.row.max()) // n + 1)
+    screened = [screen(card, setting.population, n, seed * BATCHES + batch)[0] for batch in batches]
+    return Cohort.concatenate(screened).take(course.row)
+
+
 def cycles_of(card: Card, months: float) -> int:
     """Cycles of a follow-up of ``months``, rounded up."""
     if not 1 <= months <= 600:
         raise TrialError(f"follow-up of {months:g} months: expected 1 to 600")
     return int(np.ceil(months * WEEKS_PER_MONTH / card.cycle_weeks))
-

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def reproduce(
     results: dict[int, ArmResult] = {}
     for arm in chosen:
         course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
-        results[id(arm)] = summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks)
+        results[id(arm)] = summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks[0])
         on_arm()
     rows = []
     for arm in chosen:
@@ -144,7 +145,9 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
     pfs, overall = medians("pfs_months", "progression_free"), medians("os_months", "overall")
     response, grade3, ratios = shares("response"), shares("grade3"), inside("pfs_hazard_ratio")
 
-    def figure(title: str, values: Sequence[float], summary: Callable[[Sequence[float]], float], target: float, most: bool) -> Figure:
+    def figure(
+        title: str, values: Sequence[float], summary: Callable[[Sequence[float]], float], target: float, most: bool
+    ) -> Figure:
         return Figure(title, float(summary(values)) if values else math.nan, len(values), target, most)
 
     def within(limit: float) -> Callable[[Sequence[float]], float]:
@@ -165,3 +168,28 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
         figure("OS hazard ratio, share inside the published 95% interval", inside("os_hazard_ratio"), share, 0.60, False),
         figure("landmarks, share within 8 points", marks, within(0.08), 0.70 if fitted else 0.50, False),
     ]
+
+
+def as_rows(rows: Sequence[Reproduction]) -> list[dict[str, Any]]:
+    """Simulated beside published in plain numbers; None for what was not published or not reached."""
+
+    def pair(simulated: float | None, published: float | None) -> dict[str, float | None]:
+        seen = round(simulated, 4) if simulated is not None and math.isfinite(simulated) else None
+        return {"simulated": seen, "published": published}
+
+    plain = []
+    for row in rows:
+        arm, result = row.arm, row.result
+        figures = {
+            "response": pair(result.response.value, arm.response),
+            "pfs_months": pair(result.progression_free.median().value, arm.pfs_months),
+            "os_months": pair(result.overall.median().value, arm.os_months),
+            "grade3": pair(result.grade3.value, arm.grade3),
+            "discontinuation": pair(result.discontinuation.value, arm.discontinuation),
+            "pfs_hazard_ratio": pair(row.pfs_hazard_ratio.value if row.pfs_hazard_ratio else None, arm.pfs_hazard_ratio),
+            "os_hazard_ratio": pair(row.os_hazard_ratio.value if row.os_hazard_ratio else None, arm.os_hazard_ratio),
+            **{name: pair(simulated, published) for name, published, simulated in row.landmarks()},
+        }
+        place = {"trial": arm.trial, "population": arm.population, "prior": arm.prior, "protocol": arm.protocol, "use": arm.use}
+        plain.append({**place, **{name: value for name, value in figures.items() if value["published"] is not None}})
+    return plain

@@ -50,7 +50,8 @@ class Times:
         """Kaplan-Meier median in months, with the interval of Brookmeyer and Crowley (log-log)."""
         from lifelines.utils import median_survival_times
 
-        bounds = median_survival_times(self._kaplan_meier.confidence_interval_survival_function_).to_numpy().ravel()
+        table: Any = median_survival_times(self._kaplan_meier.confidence_interval_survival_function_)
+        bounds = table.to_numpy().ravel()
         return Estimate(float(self._kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
 
     def free(self, months: float) -> Estimate:
@@ -81,7 +82,8 @@ class ArmResult:
             first scan.
         grade3, discontinuation: share with a grade 3+ event, and who stopped a regimen for toxicity, before progression.
         qalys: quality-adjusted life years within follow-up, mean per patient.
-        responded: (n,) bool; ``quality``: (n,) quality-adjusted life years.
+        responded, controlled, severe, stopped: (n,) bool, patient by patient.
+        quality: (n,) quality-adjusted life years.
     """
 
     name: str
@@ -94,14 +96,17 @@ class ArmResult:
     discontinuation: Estimate
     qalys: Estimate
     responded: NDArray[np.bool_]
+    controlled: NDArray[np.bool_]
+    severe: NDArray[np.bool_]
+    stopped: NDArray[np.bool_]
     quality: NDArray[np.float64]
 
 
-def summarise(card: Card, name: str, course: Course, months: float, scan_weeks: float) -> ArmResult:
+def summarise(card: Card, name: str, course: Course, months: float, first_scan_weeks: float) -> ArmResult:
     """The results of an arm whose patients (all enrolled) were followed for ``months``."""
     unit = card.cycle_weeks / WEEKS_PER_MONTH
     responded = course.best <= RESPONSE
-    first_scan = scan_weeks / card.cycle_weeks * 1.001
+    first_scan = first_scan_weeks / card.cycle_weeks * 1.001
     controlled = responded | (course.progression > first_scan)
     quality = np.asarray(course.utility, float) * card.cycle_weeks / WEEKS_PER_YEAR
     return ArmResult(
@@ -115,6 +120,9 @@ def summarise(card: Card, name: str, course: Course, months: float, scan_weeks: 
         discontinuation=rate(course.stopped),
         qalys=mean(quality),
         responded=responded,
+        controlled=controlled,
+        severe=course.severe,
+        stopped=course.stopped,
         quality=quality,
     )
 

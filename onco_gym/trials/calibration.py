@@ -1,0 +1,414 @@
+"""Fit a card's figures to its published arms marked ``use = "fit"``; those marked ``check`` are never looked at here.
+
+Gauss-Newton with a trust region on robust misses: an arm's figure against its published value, in units in which 1 is a
+miss one would mind, and each parameter's distance from its start. All evaluations share patients and chance, so that
+differences between two sets of figures are differences of the figures. A figure that an arm does not read costs nothing:
+when it moves, that arm is not simulated again.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card, load_card
+from onco_gym.cards.load import digest
+from onco_gym.cards.protocols import parse_protocol
+from onco_gym.cards.scenario import Params, params, scenario
+from onco_gym.cards.schema import Arm
+from onco_gym.files import replacing
+from onco_gym.trials.arms import WEEKS_PER_MONTH, Candidates, Course, TrialError, cycles_of, recruit, simulate
+from onco_gym.trials.parameters import (
+    Parameter,
+    Path,
+    differs,
+    figures_at,
+    parameters,
+    reads,
+    with_figures,
+    write_figures,
+)
+from onco_gym.trials.published import control_of, landmark, setting_of
+from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
+
+Vector = NDArray[np.float64]
+
+FOLLOW_UP = 24.0, 75.0
+"""Months of follow-up in the fit: at least, at most."""
+MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12}
+"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios."""
+WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 0.9, "landmark": 0.8, "ratio": 1.0}
+ROBUST = 2.0
+"""Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
+PULL = 0.30
+"""Pull of each parameter towards its start, per unit."""
+FEWEST = 40
+"""Enrolled patients below which an arm says nothing."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, or pfs_ratio."""
+
+    arm: int
+    what: str
+    published: float
+    minded: float
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What was seen of an arm in one simulation."""
+
+    enrolled: int
+    response: float
+    grade3: float
+    discontinuation: float
+    progression_free: Times
+    overall: Times
+
+
+class Panel:
+    """The arms that a fit looks at, with patients drawn once.
+
+    Args:
+        card: a validated card.
+        arms: which of its arms.
+        n: patients screened for each.
+        seed: same seed, same patients and chance.
+    """
+
+    def __init__(self, card: Card, arms: Sequence[Arm], n: int, seed: int) -> None:
+        self.card, self.arms, self._layout = card, list(arms), scenario(card)
+        self._months = [_follow_up(arm) for arm in self.arms]
+        self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, seed) for arm in self.arms]
+        self._reads = [reads(card, candidates) for candidates in self._candidates]
+        self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
+
+    def _targets(self, index: int, arm: Arm) -> list[Target]:
+        share = MINDED["share"]
+        rows = [("response", arm.response, share / WEIGHT["response"])]
+        rows += [("pfs", arm.pfs_months, MINDED["pfs"] / WEIGHT["pfs"]), ("os", arm.os_months, MINDED["os"] / WEIGHT["os"])]
+        rows += [(name, value, share / WEIGHT["landmark"]) for name, value in arm.landmarks.items()]
+        control = control_of(self.card, arm)
+        if control in self.arms:
+            interval = arm.pfs_hazard_ratio_interval
+            error = np.log(interval[1] / interval[0]) / 3.92 if interval else MINDED["ratio"]
+            rows.append(("pfs_ratio", arm.pfs_hazard_ratio, max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]))
+        return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
+
+    def look(self, figures: Params, before: tuple[Params, Sequence[Seen]] | None = None) -> list[Seen]:
+        """One look per arm at ``figures``. Arms that read nothing that differs from ``before`` are not simulated again."""
+        rows = []
+        for index, candidates in enumerate(self._candidates):
+            same = before is not None and not differs(self._reads[index], figures, before[0])
+            rows.append(
+                before[1][index] if before is not None and same else self._simulate(figures, candidates, self._months[index])
+            )
+        return rows
+
+    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> Seen:
+        course = Course(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
+        course = Course(*(values[course.enrolled] for values in course))
+        if not len(course.best):
+            nobody = Times(np.full(1, 0.05), np.ones(1, bool))
+            return Seen(0, 0.0, 0.0, 0.0, nobody, nobody)
+        unit = self.card.cycle_weeks / WEEKS_PER_MONTH
+        return Seen(
+            enrolled=len(course.best),
+            response=float(np.mean(course.best <= RESPONSE)),
+            grade3=float(np.mean(course.severe)),
+            discontinuation=float(np.mean(course.stopped)),
+            progression_free=_sorted(course.progression * unit, course.progressed),
+            overall=_sorted(course.survival * unit, course.died),
+        )
+
+    def misses(self, seen: Sequence[Seen]) -> Vector:
+        """(T,) simulated less published, one per target, in minded units."""
+        return np.array([self._miss(target, seen) for target in self.targets])
+
+    def _miss(self, target: Target, seen: Sequence[Seen]) -> float:
+        one = seen[target.arm]
+        if one.enrolled < FEWEST:
+            return 0.0
+        match target.what:
+            case "response":
+                miss = one.response - target.published
+            case "pfs" | "os":
+                times = one.progression_free if target.what == "pfs" else one.overall
+                if target.published > 0.85 * FOLLOW_UP[1]:  # too late to see: compare the share left while it can be seen
+                    late = 0.8 * FOLLOW_UP[1]
+                    share = float(np.mean(times.months > late)) - 0.5 ** (late / target.published)
+                    return share * WEIGHT[target.what] / MINDED["share"]
+                miss = _centre(times.months) - np.log(target.published)
+            case "pfs_ratio":
+                control = control_of(self.card, self.arms[target.arm])
+                other = seen[self.arms.index(control)] if control else one
+                if other.enrolled < FEWEST:
+                    return 0.0
+                miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
+            case name:
+                miss = landmark(one.progression_free, one.overall, name) - target.published
+        return float(miss / target.minded)
+
+
+def _follow_up(arm: Arm) -> float:
+    """Months after which an arm shows nothing more that was published."""
+    marks = [float(name.lstrip("PFOS")) for name in arm.landmarks]
+    shown = max([3 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
+    return float(np.clip(shown, *FOLLOW_UP))
+
+
+def _sorted(months: Any, event: Any) -> Times:
+    order = np.argsort(months)
+    return Times(months[order].astype(float), event[order])
+
+
+def _centre(months: Vector, width: float = 0.14) -> float:
+    """Mean log of the sorted times around the median: the log median, but smooth in the figures."""
+    low, high = int((0.5 - width / 2) * len(months)), int(np.ceil((0.5 + width / 2) * len(months)))
+    return float(np.log(np.maximum(months[low:high], 0.05)).mean())
+
+
+def loss(misses: Vector, x: Vector) -> float:
+    """Pseudo-Huber misses plus the pull towards the start."""
+    return float(np.sum(ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)) + 0.5 * PULL**2 * np.sum(x**2))
+
+
+@dataclass
+class Position:
+    """Where a fit stands. It can be written down and taken up again."""
+
+    x: Vector
+    round: int = 0
+    damping: float = 1.0
+    loss: float = float("inf")
+    stalled: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether two rounds in a row brought nothing."""
+        return self.stalled >= 2
+
+
+class Fit:
+    """A fit under way.
+
+    Args:
+        card: the card to start from.
+        n: patients screened for each arm.
+        seed: same card, same seed, same result.
+    """
+
+    def __init__(self, card: Card, n: int = 800, seed: int = 0) -> None:
+        self.arms = [arm for arm in card.arms if arm.use == "fit"]
+        if not self.arms:
+            raise TrialError(f"the card {card.id} has no published arms to fit")
+        self.card, self.n, self.seed = card, n, seed
+        self.panel = Panel(card, self.arms, n, seed)
+        self.parameters = parameters(card)
+        self.harm: dict[Path, float] = {}
+        self.position = Position(np.zeros(len(self.parameters)))
+
+    def figures(self, x: Vector) -> dict[Path, float]:
+        """The card's figures at ``x``."""
+        return {**self.harm, **figures_at(self.parameters, x)}
+
+    def params(self, x: Vector) -> Params:
+        """The simulator's arrays at ``x``."""
+        return params(with_figures(self.card, self.figures(x)))
+
+    def look(self, x: Vector) -> tuple[Params, list[Seen], Vector]:
+        """Figures, what is seen of the arms, and the misses at ``x``."""
+        figures = self.params(x)
+        seen = self.panel.look(figures)
+        return figures, seen, self.panel.misses(seen)
+
+    def jacobian(self, x: Vector, base: tuple[Params, list[Seen], Vector], on_step: Callable[[], None]) -> Vector:
+        """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
+        columns = []
+        width = 0.3 if self.position.round % 2 else 0.6
+        for index in range(len(x)):
+            move = -width if x[index] > 0 else width
+            moved = x.copy()
+            moved[index] += move
+            seen = self.panel.look(self.params(moved), base[:2])
+            columns.append((self.panel.misses(seen) - base[2]) / move)
+            on_step()
+        return np.stack(columns, axis=1)
+
+    def turn(self, on_step: Callable[[], None] = lambda: None) -> None:
+        """One round: toxicity by its closed form, then the best of several Gauss-Newton steps."""
+        at = self.position
+        x = at.x
+        self._settle_harm(x)
+        base = self.look(x)
+        before = loss(base[2], x)
+        jacobian = self.jacobian(x, base, on_step)
+        weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
+        normal = jacobian.T @ (weight[:, None] * jacobian) + PULL**2 * np.eye(len(x))
+        slope = jacobian.T @ (weight * base[2]) + PULL**2 * x
+        tried = []
+        for factor in (0.05, 0.2, 0.7, 2.0, 6.0, 20.0):
+            strength = at.damping * factor
+            move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
+            candidate = np.clip(x + np.clip(move, -1.5, 1.5), -8, 8)
+            tried.append((loss(self.look(candidate)[2], candidate), strength, candidate))
+            on_step()
+        best = min(tried, key=lambda row: row[0])
+        at.round += 1
+        at.loss = min(before, best[0])
+        if best[0] < before:
+            at.x = best[2]
+        at.damping = float(np.clip(best[1], 0.02, 20.0))
+        at.stalled = at.stalled + 1 if best[0] > before - max(0.2, 0.005 * before) else 0
+
+    @property
+    def steps(self) -> int:
+        """How often a round calls ``on_step``."""
+        return len(self.parameters) + 6
+
+    def _settle_harm(self, x: Vector) -> None:
+        """Shares of grade 3+ events and of stopping, regimen by regimen, so that the arms show the published rates."""
+        figures = with_figures(self.card, self.figures(x))
+        seen = self.panel.look(params(figures))
+        names = [regimen.name for regimen in figures.regimens]
+        hazards: dict[str, list[float]] = {}
+        stops: dict[str, list[float]] = {}
+        for arm, one in zip(self.arms, seen, strict=True):
+            first = parse_protocol(arm.protocol, names)[0].regimen
+            if one.enrolled < FEWEST:
+                continue
+            if arm.grade3 and one.grade3 > 0:
+                wanted, had = (-np.log1p(-min(share, 0.97)) for share in (arm.grade3, one.grade3))
+                hazards.setdefault(first, []).append(float(np.log(wanted / had)))
+            if arm.discontinuation and one.discontinuation > 0:
+                stops.setdefault(first, []).append(float(np.log(arm.discontinuation / one.discontinuation)))
+        for regimen in figures.regimens:
+            if regimen.name in hazards:
+                factor = float(np.exp(np.clip(np.mean(hazards[regimen.name]), -1, 1)))
+                for organ, share in regimen.toxicity.items():
+                    self.harm["regimens", regimen.name, "toxicity", organ] = min(1 - (1 - share) ** factor, 0.98)
+            if regimen.name in stops:
+                factor = float(np.exp(np.clip(np.mean(stops[regimen.name]), -1, 1)))
+                self.harm["regimens", regimen.name, "discontinuation"] = min(regimen.discontinuation * factor, 0.9)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def calibrate(
+    card: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    state: str | os.PathLike[str],
+    n: int = 800,
+    seed: int = 0,
+    rounds: int = 12,
+    on_round: Callable[[Fit], None] = lambda fit: None,
+    on_step: Callable[[], None] = lambda: None,
+) -> Fit:
+    """Fit a card and write it, with what it was fitted on, to ``output``.
+
+    After every round the position is written to ``state``; a fit that was interrupted goes on from there. Same card, same
+    seed, same result, interrupted or not.
+
+    Args:
+        card: a shipped card's name or a path.
+        output: where the fitted card goes; it may be the card itself.
+        state: where the position is kept until the fit is done.
+        n: patients screened for each arm.
+        seed: of patients and chance.
+        rounds: at most so many.
+        on_round: called after each round.
+        on_step: called :attr:`Fit.steps` times a round.
+    """
+    fit = Fit(load_card(card), n, seed)
+    stamp = {"card": digest(fit.card), "n": n, "seed": seed}
+    _resume(fit, File(state), stamp)
+    on_round(fit)
+    while not fit.position.done and fit.position.round < rounds:
+        fit.turn(on_step)
+        _keep(fit, File(state), stamp)
+        on_round(fit)
+    _write(fit, card, File(output))
+    File(state).unlink(missing_ok=True)
+    return fit
+
+
+def _keep(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
+    at = fit.position
+    harm = [[list(key), value] for key, value in fit.harm.items()]
+    content = {
+        **stamp,
+        "x": at.x.tolist(),
+        "round": at.round,
+        "damping": at.damping,
+        "loss": at.loss,
+        "stalled": at.stalled,
+        "harm": harm,
+    }
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content))
+
+
+def _resume(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
+    if not path.exists():
+        return
+    try:
+        content = json.loads(path.read_text())
+        same = {name: content[name] for name in stamp} == stamp
+        position = Position(
+            np.array(content["x"], float),
+            int(content["round"]),
+            float(content["damping"]),
+            float(content["loss"]),
+            int(content["stalled"]),
+        )
+        harm = {tuple(key): float(value) for key, value in content["harm"]}
+    except (ValueError, KeyError, TypeError):
+        raise TrialError(f"{path}: is not the state of a fit; remove it to start anew") from None
+    if not same or position.x.shape != fit.position.x.shape:
+        raise TrialError(f"{path}: belongs to a fit of another card, seed or number of patients; remove it to start anew")
+    fit.position, fit.harm = position, harm
+
+
+def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
+    """The card with its new figures, once it is valid."""
+    import tomlkit
+
+    from onco_gym.cards.files import card_files
+
+    path = card_files().get(str(source), File(source))
+    document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    write_figures(document, fit.figures(fit.position.x))
+    table = tomlkit.table()
+    table.add("trials", _lines(tomlkit, sorted({arm.trial for arm in fit.arms})))
+    table.add("patients", fit.n)
+    table.add("seed", fit.seed)
+    table.add("rounds", fit.position.round)
+    table.add("loss", float(f"{fit.position.loss:.4g}"))
+    document["calibration"] = table
+    checked = target.with_name(f".{target.stem}.checked.toml")
+    try:
+        checked.write_text(tomlkit.dumps(document), encoding="utf-8")
+        load_card(checked)
+        with replacing(target) as temporary:
+            temporary.write_bytes(checked.read_bytes())
+    finally:
+        checked.unlink(missing_ok=True)
+
+
+def _lines(tomlkit: Any, names: Sequence[str]) -> Any:
+    array = tomlkit.array(list(names))
+    return array.multiline(True)
+
+
+def moved(fit: Fit) -> list[tuple[Parameter, float]]:
+    """Parameters and how far each moved, in its units; the farthest first."""
+    pairs = list(zip(fit.parameters, fit.position.x.tolist(), strict=True))
+    return sorted(pairs, key=lambda pair: -abs(pair[1]))

@@ -1,0 +1,397 @@
+"""Designing trials on simulated patients: which protocol, how many patients, and what the answer hangs on."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.checks import patient_vocabulary
+from onco_gym.cards.expressions import parse
+from onco_gym.cards.scenario import Params, params
+from onco_gym.cards.schema import Categorical, Normal, Variable
+from onco_gym.patients import CausalGenerator, Cohort
+from onco_gym.patients.cohort import with_flags
+from onco_gym.trials.arms import Setting, TrialError, first_scan, patients_of, recruit, run_arm
+from onco_gym.trials.ensemble import Ensemble
+from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
+from onco_gym.trials.statistics import ArmResult, Estimate, Times, log_rank, mean, rate, summarise
+
+Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
+OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
+SMALLEST_GROUP = 0.03
+"""Share of the patients below which a protected group is too small to say anything of."""
+
+
+def _arm(card: Card, figures: Params, setting: Setting, protocol: str, n: int, seed: int, months: float) -> ArmResult:
+    course = run_arm(card, figures, setting, protocol, n, seed, months)
+    return summarise(card, protocol, course, months, first_scan(card, setting))
+
+
+# ------------------------------------------------------------------------------------------------ candidates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trial that could be run: an experimental protocol in a setting."""
+
+    setting: Setting
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a candidate does against the control protocol in the same patients.
+
+    Attributes:
+        candidate: which.
+        n: simulated patients behind the score.
+        efficacy: quality-adjusted life years gained per patient within follow-up.
+        safety: share of patients without a grade 3+ event.
+        diversity: 0..1, the least against the best served group of the disease's patients: for each protected attribute,
+            the lowest over the highest gain per patient of a group, where those the population leaves out gain nothing;
+            the smallest of these ratios.
+        least_served: the attribute and group with the lowest ratio.
+        total: the weighted sum that candidates are ranked by.
+        dominated: whether another candidate is as good in all three and better in one.
+    """
+
+    candidate: Candidate
+    n: int
+    efficacy: Estimate
+    safety: Estimate
+    diversity: float
+    least_served: str
+    total: float
+    dominated: bool = False
+
+
+def score(
+    card: Card,
+    candidate: Candidate,
+    control: str,
+    n: int = 500,
+    seed: int = 0,
+    months: float = 60.0,
+    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
+) -> Score:
+    """Score a candidate against the protocol ``control``. Both arms have the same patients and chance.
+
+    Args:
+        card: a validated card.
+        candidate: the trial.
+        control: protocol to compare with.
+        n: patients screened per arm.
+        seed: same seed, same score.
+        months: follow-up.
+        weights: of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
+    """
+    figures, setting = params(card), candidate.setting
+    course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
+    treated = summarise(card, candidate.protocol, course, months, first_scan(card, setting))
+    compared = _arm(card, figures, setting, control, n, seed, months)
+    gain = treated.quality - compared.quality
+    diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
+    efficacy, safety = mean(gain), rate(~treated.severe)
+    total = float(np.dot(weights, (efficacy.value, safety.value, diversity)))
+    return Score(candidate, n, efficacy, safety, diversity, least, total)
+
+
+def _diversity(card: Card, population: str, cohort: Cohort, gain: NDArray[np.float64], seed: int) -> tuple[float, str]:
+    everyone = CausalGenerator(card).sample(8192, seed)
+    admitted = np.ones(len(everyone), bool)
+    if population.strip():
+        admitted = np.broadcast_to(
+            parse(population, patient_vocabulary(card)).holds(with_flags(card, everyone.columns)), len(everyone)
+        )
+    worst, name = 1.0, ""
+    for variable in card.variables:
+        if not variable.protected:
+            continue
+        gains = {}
+        for label, group in _groups(variable, everyone.columns[variable.name], cohort.columns[variable.name]):
+            of_all, of_trial = group
+            if of_all.mean() >= SMALLEST_GROUP:
+                served = float(gain[of_trial].mean()) if of_trial.sum() >= 5 else 0.0
+                gains[label] = max(served, 0.0) * float(admitted[of_all].mean())
+        best = max(gains.values(), default=0.0)
+        if best <= 0:
+            return 0.0, variable.name
+        label = min(gains, key=lambda key: gains[key])
+        if gains[label] / best < worst:
+            worst, name = gains[label] / best, f"{variable.name} = {label}"
+    return worst, name
+
+
+def _groups(variable: Variable, everyone: NDArray[Any], cohort: NDArray[Any]) -> list[tuple[str, tuple[Any, Any]]]:
+    if isinstance(variable, Categorical):
+        return [(level, (everyone == code, cohort == code)) for code, level in enumerate(variable.levels)]
+    if isinstance(variable, Normal):
+        middle = float(np.median(everyone))
+        return [
+            (f"below {middle:.0f}", (everyone < middle, cohort < middle)),
+            (f"from {middle:.0f}", (everyone >= middle, cohort >= middle)),
+        ]
+    return [(f"{value:g}", (everyone == value, cohort == value)) for value in np.unique(everyone.astype(float))]
+
+
+def optimise(
+    card: Card,
+    candidates: Sequence[Candidate],
+    control: str,
+    n: int = 1600,
+    seed: int = 0,
+    months: float = 60.0,
+    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
+    on_score: Callable[[], None] = lambda: None,
+) -> list[Score]:
+    """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
+
+    Returns:
+        The last score of every candidate, the best first; those that went furthest come before those that fell out.
+    """
+    if not candidates:
+        raise TrialError("there is no candidate to choose from")
+    rounds = max(1, math.ceil(math.log2(len(candidates))) + 1)
+    standing = list(dict.fromkeys(candidates))
+    ranked: list[Score] = []
+    for turn in range(rounds):
+        patients = max(100, n // 2 ** (rounds - 1 - turn))
+        scores = [score(card, candidate, control, patients, seed, months, weights) for candidate in standing]
+        for _ in standing:
+            on_score()
+        scores.sort(key=lambda one: -one.total)
+        keep = len(scores) if turn == rounds - 1 else max(1, math.ceil(len(scores) / 2))
+        ranked = scores[keep:] + ranked
+        standing = [one.candidate for one in scores[:keep]]
+        if len(standing) == 1 or turn == rounds - 1:
+            ranked = scores[:keep] + ranked
+            break
+    return [_judged(one, ranked) for one in ranked]
+
+
+def _judged(one: Score, every: Sequence[Score]) -> Score:
+    mine = np.array([one.efficacy.value, one.safety.value, one.diversity])
+    others = np.array([[other.efficacy.value, other.safety.value, other.diversity] for other in every if other is not one])
+    dominated = bool(len(others) and np.any((others >= mine).all(1) & (others > mine).any(1)))
+    return Score(**{**vars(one), "dominated": dominated})
+
+
+# ------------------------------------------------------------------------------------------------ power
+
+
+@dataclass(frozen=True)
+class Power:
+    """Share of repeated trials whose log-rank test is significant, with its 95% interval; ``events`` on average."""
+
+    n: int
+    endpoint: str
+    power: Estimate
+    events: float
+
+
+class PowerStudy:
+    """Two arms, simulated once for many patients; trials are drawn from them.
+
+    Args:
+        card: a validated card.
+        setting: who, and how.
+        treated, control: protocols.
+        endpoint: ``pfs`` or ``os``.
+        accrual: months over which patients enter, evenly.
+        follow_up: months from the last entry to the analysis.
+        figures: other figures than the card's own.
+        seed: same seed, same answer.
+        pool: patients simulated per arm.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        setting: Setting,
+        treated: str,
+        control: str,
+        endpoint: Literal["pfs", "os"] = "pfs",
+        accrual: float = 18.0,
+        follow_up: float = 12.0,
+        figures: Params | None = None,
+        seed: int = 0,
+        pool: int = 3000,
+    ) -> None:
+        self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
+        months = accrual + follow_up
+        name = {"pfs": "progression_free", "os": "overall"}[endpoint]
+        used = params(card) if figures is None else figures
+        arms = [
+            _arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
+            for number, protocol in enumerate((treated, control))
+        ]
+        self._times: list[Times] = [getattr(arm, name) for arm in arms]
+
+    def power(self, n: int, repeats: int = 300, alpha: float = 0.05, on_trial: Callable[[], None] = lambda: None) -> Power:
+        """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials."""
+        if n < 2:
+            raise TrialError(f"a trial needs at least two patients per arm, not {n}")
+        rng = np.random.default_rng([self.seed, n])
+        significant, events = [], []
+        for _ in range(repeats):
+            drawn = []
+            for times in self._times:
+                who = rng.integers(0, len(times.months), n)
+                watched = self.follow_up + self.accrual * rng.random(n)
+                drawn.append(Times(times.months[who], times.event[who]).until(watched))
+            events.append(sum(int(one.event.sum()) for one in drawn))
+            significant.append(bool(events[-1]) and log_rank(*drawn) < alpha)
+            on_trial()
+        return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
+
+    def sample_size(
+        self,
+        power: float = 0.8,
+        repeats: int = 300,
+        alpha: float = 0.05,
+        most: int = 5000,
+        on_trial: Callable[[], None] = lambda: None,
+    ) -> Power:
+        """The smallest trial (to within 3%) that reaches ``power``.
+
+        Raises:
+            TrialError: if ``most`` patients per arm are too few.
+        """
+        if not 0 < power < 1:
+            raise TrialError(f"a power of {power:g}: expected a number between 0 and 1")
+        low, high = 2, 50
+        found = self.power(high, repeats, alpha, on_trial)
+        while found.power.value < power:
+            if high >= most:
+                raise TrialError(f"{most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}")
+            low, high = high, min(2 * high, most)
+            found = self.power(high, repeats, alpha, on_trial)
+        while high - low > max(1, 0.03 * high):
+            middle = (low + high) // 2
+            tried = self.power(middle, repeats, alpha, on_trial)
+            if tried.power.value >= power:
+                high, found = middle, tried
+            else:
+                low = middle
+        return found
+
+
+# ------------------------------------------------------------------------------------------------ sensitivity
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an uncertain parameter does to an arm's result.
+
+    Attributes:
+        name: the parameter.
+        low, high: the result with the parameter at the 2.5% and the 97.5% point of the ensemble, all others at the card's.
+        first, total: share of the result's variance that it explains alone, and with its interactions (Sobol).
+    """
+
+    name: str
+    low: float
+    high: float
+    first: float = math.nan
+    total: float = math.nan
+
+
+class Sensitivity:
+    """How an arm's result hangs on the figures that we are unsure of. All runs share patients and chance.
+
+    Args:
+        card: a validated card.
+        setting: who, and how.
+        protocol: the arm.
+        ensemble: what is uncertain, and how much.
+        outcome: which result.
+        n: patients.
+        seed: same seed, same answer.
+        months: follow-up.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        setting: Setting,
+        protocol: str,
+        ensemble: Ensemble,
+        outcome: Outcome = "pfs_months",
+        n: int = 400,
+        seed: int = 0,
+        months: float = 60.0,
+    ) -> None:
+        if outcome not in OUTCOMES:
+            raise TrialError(f"there is no outcome {outcome!r}: expected one of {', '.join(OUTCOMES)}")
+        self._card, self._setting, self._protocol, self._months = card, setting, protocol, months
+        self._outcome, self._n, self._seed = outcome, n, seed
+        read, own = reads(card, recruit(card, setting, protocol, n, seed)), params(card)
+        spread = np.quantile(ensemble.offsets, [0.025, 0.975], axis=0)
+        kept = []
+        for index, one in enumerate(ensemble.parameters):
+            moved = params(with_figures(card, figures_at([one], spread[1:, index] + 1e-3)))
+            if differs(read, own, moved) and spread[1, index] > spread[0, index]:
+                kept.append(index)
+        self._parameters = [ensemble.parameters[index] for index in kept]
+        self._bounds = spread[:, kept].T
+        self.base = self._run(np.zeros(len(kept)))
+
+    @property
+    def names(self) -> list[str]:
+        """The uncertain parameters that the arm depends on."""
+        return [one.name for one in self._parameters]
+
+    def _run(self, x: NDArray[np.float64]) -> float:
+        figures = params(with_figures(self._card, figures_at(self._parameters, x)))
+        arm = _arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
+        if self._outcome in ("pfs_months", "os_months"):
+            times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
+            return float(np.sort(times.months)[(len(times.months) - 1) // 2])
+        estimate: Estimate = getattr(arm, self._outcome)
+        return estimate.value
+
+    def one_at_a_time(self, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
+        """Each parameter moved by itself; the one that matters most first."""
+        rows = []
+        for index, one in enumerate(self._parameters):
+            ends = []
+            for bound in self._bounds[index]:
+                x = np.zeros(len(self._parameters))
+                x[index] = bound
+                ends.append(self._run(x))
+                on_run()
+            rows.append(Effect(one.name, ends[0], ends[1]))
+        return sorted(rows, key=lambda row: -abs(row.high - row.low))
+
+    def everything_at_once(self, samples: int = 32, most: int = 12, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
+        """Sobol indices by SALib, of the ``most`` parameters that matter most one at a time.
+
+        Args:
+            samples: base samples, a power of 2; ``samples * (most + 2)`` runs.
+            most: parameters.
+            on_run: called after each run, those of :meth:`one_at_a_time` included.
+        """
+        from SALib.analyze import sobol
+        from SALib.sample import sobol as sampler
+
+        alone = self.one_at_a_time(on_run)[:most]
+        chosen = [self.names.index(row.name) for row in alone]
+        problem = {"num_vars": len(chosen), "names": [row.name for row in alone], "bounds": self._bounds[chosen].tolist()}
+        points = sampler.sample(problem, samples, calc_second_order=False, seed=self._seed)
+        results = []
+        for point in points:
+            x = np.zeros(len(self._parameters))
+            x[chosen] = point
+            results.append(self._run(x))
+            on_run()
+        values = np.array(results)
+        if values.std() == 0:
+            return [Effect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
+        found = sobol.analyze(problem, values, calc_second_order=False, seed=self._seed)
+        rows = zip(alone, found["S1"], found["ST"], strict=True)
+        effects = [Effect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
+        return sorted(effects, key=lambda row: -row.total)

@@ -1,0 +1,133 @@
+"""What we do not know, carried along: sets of figures that fit the published arms about as well as the card's own.
+
+Around the fitted card, the published figures pin some directions of parameter space and leave others free. Members are drawn
+from the normal approximation of the fit (the inverse of its Gauss-Newton matrix), simulated, and kept if as many published
+95% intervals hold as under the card's own figures, but for a few.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path as File
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.files import card_files
+from onco_gym.cards.scenario import Params, params
+from onco_gym.files import replacing
+from onco_gym.trials.arms import TrialError
+from onco_gym.trials.calibration import PULL, ROBUST, Fit, Panel, Seen
+from onco_gym.trials.parameters import Parameter, figures_at, parameters, with_figures
+
+MEMBERS = 24
+ALLOWED = 0.05
+"""Share of the published intervals that a member may miss beyond those that the card's own figures miss."""
+
+
+class StaleError(TrialError):
+    """An ensemble that was drawn around other figures than the card now has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Sets of figures around a card's own.
+
+    Attributes:
+        parameters: what varies.
+        offsets: (members, parameters) distance of each member from the card, in the parameters' units.
+    """
+
+    parameters: tuple[Parameter, ...]
+    offsets: NDArray[np.float64]
+
+    def members(self, card: Card) -> list[Params]:
+        """The simulator's arrays under each member."""
+        return [params(with_figures(card, figures_at(self.parameters, row))) for row in self.offsets]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON."""
+        rows = {one.name: [one.start[0], *np.round(self.offsets[:, i], 3).tolist()] for i, one in enumerate(self.parameters)}
+        File(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(values)}" for name, values in rows.items())
+            temporary.write_text("{\n" + lines + "\n}\n")
+
+
+def ensemble_file(card: str | os.PathLike[str]) -> File:
+    """Where the ensemble of a card is kept: in ``ensembles`` beside it."""
+    path = card_files().get(str(card), File(card))
+    return path.parent / "ensembles" / f"{path.stem}.json"
+
+
+def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
+    """The ensemble of a card, or None if it has none.
+
+    Raises:
+        StaleError: if the card's figures have changed since it was drawn.
+        TrialError: if the file cannot be read.
+    """
+    file = File(path)
+    if not file.exists():
+        return None
+    try:
+        rows = {str(name): np.array(values, float) for name, values in json.loads(file.read_text()).items()}
+        known = parameters(card)
+        if {one.name: float(f"{one.start[0]:.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
+            raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate draws it anew")
+        offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
+    except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, TrialError):
+            raise
+        raise TrialError(f"{file}: is not an ensemble: {error}") from None
+    if not offsets.size or not np.isfinite(offsets).all() or np.abs(offsets).max() > 50:
+        raise TrialError(f"{file}: is not an ensemble: its numbers are empty or out of range")
+    return Ensemble(tuple(known), offsets)
+
+
+def covered(panel: Panel, seen: list[Seen]) -> float:
+    """Share of published 95% intervals (medians) that the simulated figures lie in."""
+    hits = []
+    for arm, one in zip(panel.arms, seen, strict=True):
+        for interval, times in ((arm.pfs_interval, one.progression_free), (arm.os_interval, one.overall)):
+            if interval and one.enrolled:
+                median = times.months[(len(times.months) - 1) // 2]
+                hits.append(interval[0] <= median <= interval[1])
+    return float(np.mean(hits)) if hits else 1.0
+
+
+def draw_ensemble(
+    card: Card, n: int = 400, seed: int = 0, members: int = MEMBERS, on_step: Callable[[], None] = lambda: None
+) -> Ensemble:
+    """Draw an ensemble around a fitted card. ``on_step`` is called once per parameter and once per member.
+
+    Args:
+        card: a fitted card.
+        n: patients screened for each arm.
+        seed: same card, same seed, same ensemble.
+        members: how many.
+        on_step: for a progress bar.
+    """
+    fit = Fit(card, n, seed)
+    centre = fit.position.x
+    base = fit.look(centre)
+    jacobian = fit.jacobian(centre, base, on_step)
+    weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
+    precision = jacobian.T @ (weight[:, None] * jacobian) + max(PULL, 0.5) ** 2 * np.eye(len(centre))
+    spread = np.linalg.cholesky(np.linalg.inv(precision))
+    floor = covered(fit.panel, base[1]) - ALLOWED
+    rng = np.random.default_rng([seed, 11])
+    kept: list[NDArray[np.float64]] = []
+    scale, tried, found = 1.0, 0, 0
+    while len(kept) < members:
+        offset = scale * (spread @ rng.standard_normal(len(centre)))
+        tried += 1
+        if scale < 0.05 or covered(fit.panel, fit.look(offset)[1]) >= floor:
+            kept.append(offset)
+            found += 1
+            on_step()
+        if tried >= 12 and found < tried / 4:  # too bold: most draws leave the published intervals
+            scale, tried, found = 0.7 * scale, 0, 0
+    return Ensemble(tuple(fit.parameters), np.stack(kept))

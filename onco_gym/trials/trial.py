@@ -1,0 +1,232 @@
+"""A trial: arms side by side in one population, with the uncertainty of chance and of what we do not know."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.load import digest
+from onco_gym.cards.scenario import Params
+from onco_gym.cards.scenario import params as params_of
+from onco_gym.trials.arms import Setting, TrialError, first_scan, run_arm
+from onco_gym.trials.statistics import ArmResult, Estimate, Times, fast_log_hazard_ratio, hazard_ratio, summarise
+
+RESAMPLES = 40
+"""Times that the patients are drawn again with replacement, for the uncertainty of chance."""
+FEW = 400
+"""Patients per arm with whom other figures than the card's own are tried."""
+FIGURES = ("pfs_months", "os_months", "response", "disease_control", "grade3", "discontinuation", "qalys")
+RATIOS = ("pfs_hazard_ratio", "os_hazard_ratio")
+MULTIPLIED = np.array([name.endswith(("months", "ratio")) for name in (*FIGURES, *RATIOS)])
+SHARES = np.array([name not in ("pfs_months", "os_months", "qalys", *RATIOS) for name in (*FIGURES, *RATIOS)])
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """What a trial found.
+
+    Attributes:
+        card, digest: the card's id and fingerprint.
+        setting: who, and how the trial was run.
+        n, seed, months, independent: patients per arm, seed, follow-up, whether arms had patients of their own.
+        arms: results, in the order asked for. The last is the one that the others are compared with.
+        pfs_hazard_ratios, os_hazard_ratios: of each arm but the last against the last.
+        uncertainty: per arm, figure by figure, the 95% interval that includes the uncertainty of the card's figures;
+            empty where the card has no ensemble.
+        ratio_uncertainty: the same for the hazard ratios.
+    """
+
+    card: str
+    digest: str
+    setting: Setting
+    n: int
+    seed: int
+    months: float
+    independent: bool
+    arms: tuple[ArmResult, ...]
+    pfs_hazard_ratios: tuple[Estimate, ...]
+    os_hazard_ratios: tuple[Estimate, ...]
+    uncertainty: tuple[dict[str, tuple[float, float]], ...]
+    ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
+
+
+def run_trial(
+    card: Card,
+    setting: Setting,
+    protocols: Sequence[str],
+    n: int = 1000,
+    seed: int = 0,
+    months: float = 60.0,
+    independent: bool = False,
+    ensemble: Sequence[Params] = (),
+    on_arm: Callable[[], None] = lambda: None,
+) -> TrialResult:
+    """Run a trial.
+
+    Args:
+        card: a validated card.
+        setting: who, and how it is run.
+        protocols: one sequence of regimens per arm; the last arm is the one to compare with.
+        n: patients enrolled in each arm.
+        seed: same seed, same trial.
+        months: follow-up of every patient.
+        independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance:
+            differences are then the treatments'.
+        ensemble: other figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
+        on_arm: called after each simulated arm: ``(2 + len(ensemble)) * len(protocols)`` times with an ensemble.
+
+    Raises:
+        TrialError: for a population, a regimen or a figure that cannot be used.
+    """
+    if not protocols:
+        raise TrialError("a trial needs at least one arm")
+    if n < 2:
+        raise TrialError(f"a trial needs at least two patients per arm, not {n}")
+
+    def results(figures: Params, patients: int) -> list[ArmResult]:
+        rows = []
+        for index, protocol in enumerate(protocols):
+            own = seed + (index * 1_000_003 if independent else 0)
+            course = run_arm(card, figures, setting, protocol, patients, own, months)
+            rows.append(summarise(card, protocol, course, months, first_scan(card, setting)))
+            on_arm()
+        return rows
+
+    arms = results(params_of(card), n)
+    *others, last = arms
+    figures: list[dict[str, tuple[float, float]]] = [{} for _ in arms]
+    ratios: list[dict[str, tuple[float, float]]] = [{} for _ in others]
+    if ensemble:
+        few = min(n, FEW)
+        moved = _moves([_points(results(one, few)) for one in (params_of(card), *ensemble)])
+        rng = np.random.default_rng([seed, 23])
+        chance = [_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)]
+        spread = np.sort(np.concatenate([_apply(move, np.stack(chance)) for move in moved]), axis=0)
+        low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
+        width = len(FIGURES) + 2
+        for i in range(len(arms)):
+            bounds = list(zip(low[i * width :].tolist(), high[i * width :].tolist(), strict=True))
+            figures[i] = dict(zip(FIGURES, bounds, strict=False))
+            if i < len(others):
+                ratios[i] = dict(zip(RATIOS, bounds[len(FIGURES) :], strict=False))
+    return TrialResult(
+        card=card.id,
+        digest=digest(card),
+        setting=setting,
+        n=n,
+        seed=seed,
+        months=months,
+        independent=independent,
+        arms=tuple(arms),
+        pfs_hazard_ratios=tuple(hazard_ratio(arm.progression_free, last.progression_free) for arm in others),
+        os_hazard_ratios=tuple(hazard_ratio(arm.overall, last.overall) for arm in others),
+        uncertainty=tuple(figures),
+        ratio_uncertainty=tuple(ratios),
+    )
+
+
+def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
+    """Figures and hazard ratios of all arms in a row; the last arm's ratios, against itself, are 1."""
+    values: list[float] = []
+    for arm in arms:
+        shares = [float(np.mean(getattr(arm, name))) for name in ("responded", "controlled", "severe", "stopped")]
+        values += [_median(arm.progression_free), _median(arm.overall), *shares, float(arm.quality.mean())]
+        for name in ("progression_free", "overall"):
+            last = getattr(arms[-1], name)
+            values.append(1.0 if arm is arms[-1] else float(np.exp(fast_log_hazard_ratio(getattr(arm, name), last))))
+    return np.array(values)
+
+
+def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """How each member of an ensemble moves the figures (the first point has the card's own): (its values, factor or shift).
+
+    All share patients and chance, so that few patients show the difference. Medians and ratios move by a factor, shares and
+    means by a shift.
+    """
+    own = points[0]
+    factors = np.resize(MULTIPLIED, len(own))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return [(point, np.where(factors, point / own, point - own)) for point in points[1:]]
+
+
+def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(draws, values) moved. A median that only one of the two reaches is taken as the member has it."""
+    member, by = move
+    factors = np.resize(MULTIPLIED, len(by))
+    with np.errstate(invalid="ignore"):
+        values = np.where(factors, draws * by, draws + by)
+    shares = np.resize(SHARES, len(by))
+    return np.where(np.isnan(values) | ~np.isfinite(by), member, np.where(shares, np.clip(values, 0, 1), values))
+
+
+def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Generator) -> list[ArmResult]:
+    """The arms with patients drawn again with replacement; the same ones in all arms where arms share patients."""
+    first = rng.integers(0, arms[0].n, arms[0].n)
+    rows = []
+    for arm in arms:
+        who = rng.integers(0, arm.n, arm.n) if independent else first
+        changed = {name: getattr(arm, name)[who] for name in ("responded", "controlled", "severe", "stopped", "quality")}
+        for name in ("progression_free", "overall"):
+            times: Times = getattr(arm, name)
+            changed[name] = Times(times.months[who], times.event[who])
+        rows.append(replace(arm, **changed))
+    return rows
+
+
+def _median(times: Times) -> float:
+    """The median where everybody is followed equally long; ``inf`` if not reached."""
+    middle = np.argsort(times.months, kind="stable")[(len(times.months) - 1) // 2]
+    return float(times.months[middle]) if times.event[middle] else np.inf
+
+
+def as_json(result: TrialResult) -> dict[str, Any]:
+    """A trial in plain numbers, curves included; None for what was not reached."""
+    grid = np.arange(0, result.months + 0.5, 1.0)
+
+    def number(value: float) -> float | None:
+        return round(float(value), 4) if np.isfinite(value) else None
+
+    def plain(estimate: Estimate, wider: tuple[float, float] | None) -> dict[str, Any]:
+        row: dict[str, Any] = {"value": number(estimate.value), "interval": [number(estimate.low), number(estimate.high)]}
+        if wider is not None:
+            row["interval_with_uncertain_figures"] = [number(bound) for bound in wider]
+        return row
+
+    arms = []
+    for arm, wider in zip(result.arms, result.uncertainty, strict=True):
+        estimates = {
+            "pfs_months": arm.progression_free.median(),
+            "os_months": arm.overall.median(),
+            **{name: getattr(arm, name) for name in FIGURES[2:]},
+        }
+        row: dict[str, Any] = {"protocol": arm.name, "n": arm.n}
+        row.update({name: plain(value, wider.get(name)) for name, value in estimates.items()})
+        row["curves"] = {
+            "months": grid.tolist(),
+            "pfs": [number(value) for value in arm.progression_free.curve(grid)],
+            "os": [number(value) for value in arm.overall.curve(grid)],
+        }
+        arms.append(row)
+    comparisons = []
+    pairs = zip(result.arms, result.pfs_hazard_ratios, result.os_hazard_ratios, result.ratio_uncertainty, strict=False)
+    for arm, pfs, overall, wider in pairs:
+        row = {"arm": arm.name, "against": result.arms[-1].name}
+        row["pfs_hazard_ratio"] = plain(pfs, wider.get("pfs_hazard_ratio"))
+        row["os_hazard_ratio"] = plain(overall, wider.get("os_hazard_ratio"))
+        comparisons.append(row)
+    return {
+        "card": result.card,
+        "digest": result.digest,
+        "population": result.setting.population,
+        "prior": result.setting.prior,
+        "scan_weeks": list(result.setting.scan_weeks) or None,
+        "n": result.n,
+        "seed": result.seed,
+        "months": result.months,
+        "independent": result.independent,
+        "arms": arms,
+        "comparisons": comparisons,
+    }

@@ -1,0 +1,169 @@
+"""Calibration: figures move where they should, files are safe, nothing depends on when it was interrupted."""
+
+import json
+
+import numpy as np
+import pytest
+import tomlkit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onco_gym.cards import card_files, load_card
+from onco_gym.cards.scenario import params, scenario
+from onco_gym.cli import main
+from onco_gym.trials import TrialError
+from onco_gym.trials.arms import recruit, simulate
+from onco_gym.trials.calibration import Fit, calibrate, loss
+from onco_gym.trials.ensemble import StaleError, draw_ensemble, ensemble_file, load_ensemble
+from onco_gym.trials.parameters import differs, figures_at, parameters, reads, with_figures, write_figures
+from onco_gym.trials.published import setting_of
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
+    document = tomlkit.parse(card_files()["colorectal"].read_text())
+    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
+    for arm in keep:
+        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
+    document["arms"] = tomlkit.aot()
+    for arm in keep:
+        document["arms"].append(arm)
+    path = tmp_path / "small.toml"
+    path.write_text(tomlkit.dumps(document))
+    load_card(path)
+    return path
+
+
+@settings(max_examples=12, deadline=None)
+@given(name=st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"]), seed=st.integers(0, 10_000))
+def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name, seed):
+    """Moving parameters in memory and in the file is the same, to the four digits that are written."""
+    card = load_card(name)
+    moved = parameters(card)
+    x = np.random.default_rng(seed).normal(0, 1, len(moved))
+    figures = figures_at(moved, x)
+    document = tomlkit.parse(card_files()[name].read_text())
+    write_figures(document, figures)
+    path = tmp_path_factory.mktemp("cards") / "moved.toml"
+    path.write_text(tomlkit.dumps(document))
+    for one, other in zip(params(with_figures(card, figures)), params(load_card(path)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-4)
+
+
+def test_every_parameter_moves_something_and_stays_in_bounds(card):
+    own = params(card)
+    everything = type(own)(*(np.ones(np.shape(value), bool) for value in own))
+    for one in parameters(card):
+        for x in (-60.0, 60.0):
+            values = one.values(x)
+            bounds = [(min(one.low, start), max(one.high, start)) for start in one.start]
+            assert all(low <= value <= high for value, (low, high) in zip(values, bounds, strict=True)), one.name
+        far = [params(with_figures(card, figures_at([one], np.array([x])))) for x in (-1.0, 1.0)]
+        assert any(differs(everything, own, other) for other in far), one.name
+        assert one.values(0.0) == list(one.start)
+
+
+def test_what_an_arm_does_not_read_does_not_change_it(nsclc):
+    arm = next(arm for arm in nsclc.arms if arm.trial == "PAPILLON" and not arm.control)
+    candidates = recruit(nsclc, setting_of(arm), arm.protocol, 60)
+    read, own = reads(nsclc, candidates), params(nsclc)
+    before = simulate(scenario(nsclc), own, candidates, 60)
+    silent = 0
+    for one in parameters(nsclc):
+        other = params(with_figures(nsclc, figures_at([one], np.array([1.0]))))
+        if not differs(read, own, other):
+            silent += 1
+            after = simulate(scenario(nsclc), other, candidates, 60)
+            assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)), one.name
+    assert silent > 30
+
+
+def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(small, tmp_path):
+    start = Fit(load_card(small), 80, 0)
+    before = loss(start.look(start.position.x)[2], start.position.x)
+    fit = calibrate(small, tmp_path / "out.toml", tmp_path / "state.json", n=80, rounds=2)
+    assert fit.position.loss < before
+    card = load_card(tmp_path / "out.toml")
+    assert card.calibration.trials == ("KEYNOTE-177",)
+    assert not (tmp_path / "state.json").exists()
+    again = Fit(card, 80, 0)
+    assert loss(again.look(again.position.x)[2], again.position.x) <= before
+
+
+def test_interrupted_or_not_a_fit_is_the_same(small, tmp_path):
+    calibrate(small, tmp_path / "whole.toml", tmp_path / "a.json", n=60, rounds=2)
+
+    def stop(fit):
+        if fit.position.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2, on_round=stop)
+    assert not (tmp_path / "parts.toml").exists()
+    assert json.loads((tmp_path / "b.json").read_text())["round"] == 1
+    calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2)
+    assert (tmp_path / "parts.toml").read_text() == (tmp_path / "whole.toml").read_text()
+
+
+def test_check_arms_are_never_looked_at(small, tmp_path):
+    document = tomlkit.parse(small.read_text())
+    for arm in document["arms"]:
+        if arm["use"] == "check":
+            arm["pfs_months"] = 40.0
+    other = tmp_path / "other.toml"
+    other.write_text(tomlkit.dumps(document))
+    outputs = []
+    for path in (small, other):
+        calibrate(path, tmp_path / "out.toml", tmp_path / "state.json", n=60, rounds=1)
+        outputs.append(params(load_card(tmp_path / "out.toml")))
+    assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
+
+
+def test_a_state_of_something_else_is_refused(small, tmp_path):
+    state = tmp_path / "state.json"
+    state.write_text('{"x": [1, 2]')
+    with pytest.raises(TrialError, match="is not the state of a fit"):
+        calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
+    stamp = {"card": "other", "n": 60, "seed": 0, "x": [0.0], "round": 1, "damping": 1, "loss": 1, "stalled": 0, "harm": []}
+    state.write_text(json.dumps(stamp))
+    with pytest.raises(TrialError, match="another card, seed or number"):
+        calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
+
+
+def test_the_command_fits_a_card_in_place(small, capsys):
+    before = small.read_text()
+    assert main(["calibrate", str(small), "-n", "60", "--rounds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "Figures that moved" in said
+    assert small.read_text() != before
+    card = load_card(small)
+    ensemble = load_ensemble(card, ensemble_file(small))
+    assert len(ensemble.offsets) == 24
+    figures = [float(member.growth[0]) for member in ensemble.members(card)]
+    assert np.std(figures) > 0
+
+
+def test_an_ensemble_of_other_figures_is_stale(small, tmp_path):
+    card = load_card(small)
+    drawn = draw_ensemble(card, 60, members=3)
+    path = tmp_path / "ensemble.json"
+    drawn.write(path)
+    assert np.allclose(load_ensemble(card, path).offsets, drawn.offsets, atol=1e-3)
+    other = with_figures(card, {("survival", "per_ecog"): card.survival.per_ecog * 1.1})
+    with pytest.raises(StaleError, match="other figures"):
+        load_ensemble(other, path)
+    assert load_ensemble(card, tmp_path / "none.json") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": "b"}', '{"a": null}', "[1, 2]", '"text"'])
+def test_a_file_that_is_no_ensemble_is_refused(nsclc, tmp_path, text):
+    path = tmp_path / "ensemble.json"
+    path.write_text(text)
+    with pytest.raises(TrialError):
+        load_ensemble(nsclc, path)
+
+
+def test_a_card_without_arms_cannot_be_fitted(nsclc):
+    with pytest.raises(TrialError, match="no published arms"):
+        Fit(nsclc.model_copy(update={"arms": ()}))

@@ -1,0 +1,107 @@
+"""Trial design: candidates, power, sensitivity."""
+
+import json
+
+import numpy as np
+import pytest
+
+from onco_gym.cards import load_card
+from onco_gym.cli import main
+from onco_gym.trials import Setting, TrialError
+from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise, score
+from onco_gym.trials.ensemble import ensemble_file, load_ensemble
+
+EGFR = Setting("(EGFR_ex19del or EGFR_L858R) and ecog <= 1")
+
+
+def test_the_better_drug_scores_higher(nsclc):
+    good, bad = (score(nsclc, Candidate(EGFR, drug), "best_supportive_care", 300) for drug in ("osimertinib", "docetaxel"))
+    assert good.efficacy.value > bad.efficacy.value
+    assert good.safety.value > bad.safety.value
+    assert good.total > bad.total
+    assert 0 <= good.diversity <= 1
+
+
+def test_diversity_counts_those_who_are_left_out(nsclc):
+    """A trial of young patients only serves fewer groups equally than one of all ages."""
+    everybody, men = (
+        score(nsclc, Candidate(Setting(population), "carboplatin_paclitaxel"), "best_supportive_care", 500)
+        for population in ("ecog <= 1", "ecog <= 1 and sex == 'male'")
+    )
+    assert men.diversity == 0
+    assert men.least_served == "sex = female"
+    assert everybody.diversity > 0.2
+
+
+def test_optimisation_finds_the_right_drug(nsclc):
+    drugs = ("osimertinib", "docetaxel", "carboplatin_paclitaxel", "pembrolizumab")
+    ranked = optimise(nsclc, [Candidate(EGFR, drug) for drug in drugs], "best_supportive_care", n=400)
+    assert ranked[0].candidate.protocol == "osimertinib"
+    assert {one.candidate.protocol for one in ranked} == set(drugs)
+    assert not ranked[0].dominated
+    assert ranked[0].n >= ranked[-1].n
+    with pytest.raises(TrialError, match="no candidate"):
+        optimise(nsclc, [], "best_supportive_care")
+
+
+def test_power_rises_with_patients_and_is_alpha_without_a_difference(nsclc):
+    study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1000)
+    few, many = (study.power(n, repeats=100) for n in (20, 150))
+    assert few.power.value < many.power.value
+    assert many.power.value > 0.9
+    assert many.events > few.events
+    null = PowerStudy(nsclc, EGFR, "osimertinib", "osimertinib", pool=3000).power(100, repeats=300)
+    assert null.power.value < 0.11
+
+
+def test_the_sample_size_reaches_its_power(nsclc):
+    study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1000)
+    found = study.sample_size(0.8, repeats=100)
+    assert found.power.value >= 0.8
+    assert 10 < found.n < 200
+    assert study.power(max(found.n // 3, 2), repeats=100).power.value < 0.8
+    with pytest.raises(TrialError, match="reach a power"):
+        PowerStudy(nsclc, EGFR, "osimertinib", "osimertinib", pool=400).sample_size(0.8, repeats=50, most=100)
+    with pytest.raises(TrialError, match="between 0 and 1"):
+        study.sample_size(1.0)
+
+
+@pytest.fixture(scope="module")
+def sensitivity():
+    card = load_card("nsclc")
+    ensemble = load_ensemble(card, ensemble_file("nsclc"))
+    return Sensitivity(card, EGFR, "osimertinib", ensemble, "pfs_months", n=150, months=48)
+
+
+def test_sensitivity_finds_what_the_arm_depends_on(sensitivity):
+    names = sensitivity.names
+    assert any("egfr_3g" in name for name in names)
+    assert not any("kill ret" in name or "pemetrexed" in name for name in names)
+    effects = sensitivity.one_at_a_time()
+    sizes = [abs(one.high - one.low) for one in effects]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 0
+
+
+def test_global_sensitivity_explains_the_variance(sensitivity):
+    effects = sensitivity.everything_at_once(samples=16, most=4)
+    totals = np.array([one.total for one in effects])
+    assert len(effects) == 4
+    assert np.isfinite(totals).all()
+    assert totals.max() > 0.1
+    assert (np.diff(totals) <= 1e-9).all()
+
+
+def test_the_design_command(tmp_path, capsys):
+    out = tmp_path / "design.json"
+    arms = ["--arm", "osimertinib", "--arm", "carboplatin_paclitaxel", "--arm", "gefitinib_erlotinib"]
+    options = ["-n", "200", "--repeats", "50", "--json", str(out), "--sensitivity", "response", "--samples", "8"]
+    assert main(["design", "nsclc", "--population", EGFR.population, *arms, *options]) == 0
+    said = capsys.readouterr().out
+    assert "Candidates against gefitinib_erlotinib" in said
+    assert "patients per arm reach a power" in said
+    content = json.loads(out.read_text())
+    assert content["sample_size"]["power"] >= 0.8
+    assert content["sensitivity"]
+    assert main(["design", "nsclc", "--arm", "osimertinib"]) == 2
+    assert "two --arm at least" in capsys.readouterr().err

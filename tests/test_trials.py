@@ -1,0 +1,372 @@
+"""Simulated trials: what users rely on, and what was published."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from conftest import CARDS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onco_gym.cards import load_card
+from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
+from onco_gym.cards.scenario import params
+from onco_gym.cli import main
+from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
+from onco_gym.trials.arms import patients_of, recruit, run_arm
+from onco_gym.trials.ensemble import ensemble_file, load_ensemble
+from onco_gym.trials.parameters import with_figures
+from onco_gym.trials.published import accuracy, landmark
+from onco_gym.trials.statistics import Times, fast_log_hazard_ratio, hazard_ratio, log_rank, rate
+
+EGFR = Setting("(EGFR_ex19del or EGFR_L858R) and ecog <= 1")
+
+
+def trial(card, population, *protocols, n=600, **options):
+    return run_trial(load_card(card), Setting(population, options.pop("prior", "")), protocols, n=n, **options)
+
+
+# ------------------------------------------------------------------------------------------------ protocols
+
+
+def test_protocols_are_read():
+    names = ("a", "b", "c_d")
+    assert parse_protocol("a", names) == (Stage("a"),)
+    assert parse_protocol(" a(4) >b( 31% )> c_d(toxicity, 6)", names) == (
+        Stage("a", cycles=4),
+        Stage("b", share=0.31),
+        Stage("c_d", cycles=6, toxicity=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected regimens"),
+        ("leeches", "there is no regimen 'leeches': expected one of a, b"),
+        ("a > > b", "cannot read ''"),
+        ("a(0)", "cannot read '0'"),
+        ("a(101%)", "cannot read '101%'"),
+        ("a(print(1))", "cannot read 'a\\(print"),
+        ("a(-1)", "cannot read '-1'"),
+        (" > ".join(["a"] * 13), "at most 12"),
+    ],
+)
+def test_wrong_protocols_are_refused(text, said):
+    with pytest.raises(ProtocolError, match=said):
+        parse_protocol(text, ("a", "b"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_a_protocol_or_one_clear_error(text):
+    said = ""
+    try:
+        stages = parse_protocol(text, ("a", "b"))
+    except ProtocolError as error:
+        stages, said = (), str(error)
+    assert bool(stages) != bool(said)
+    assert len(said) < 400
+
+
+def test_stages_follow_cycles_toxicity_and_shares():
+    """Three drugs in turn, four cycles each and no progression in between: each stage is given as long as it says."""
+    card = load_card("nsclc")
+    plan = recruit(card, EGFR, "osimertinib(4) > drug_holiday(2) > docetaxel(25%)", 2000).plan
+    names = [regimen.name for regimen in card.regimens]
+    assert (plan.regimen[0] == names.index("osimertinib")).all()
+    assert (plan.cycles[0] == 4).all()
+    assert (plan.cycles[1] == 2).all()
+    third = plan.regimen[2] == names.index("docetaxel")
+    assert third.mean() == pytest.approx(0.25, abs=0.04)
+    assert (plan.regimen[2][~third] == names.index("best_supportive_care")).all()
+    assert (plan.count == 2 + third).all()
+
+
+def test_fixed_cycles_end_a_regimen(nsclc):
+    short, long = (run_arm(nsclc, params(nsclc), EGFR, text, 600) for text in ("osimertinib(4)", "osimertinib"))
+    assert np.median(short.progression) < np.median(long.progression) - 2
+    assert np.median(short.progression) > 4
+
+
+def test_switching_on_toxicity_gives_the_next_regimen(nsclc):
+    """Those who stopped gefitinib for toxicity get osimertinib at once instead of a pause."""
+    pause, switch = (
+        run_arm(nsclc, params(nsclc), EGFR, text, 1500)
+        for text in ("gefitinib_erlotinib", "gefitinib_erlotinib(toxicity) > osimertinib")
+    )
+    stopped = pause.stopped
+    assert 0.02 < stopped.mean() < 0.5
+    assert switch.progression[stopped].mean() > pause.progression[stopped].mean()
+    untouched = ~(pause.stopped | switch.stopped)
+    assert np.array_equal(pause.progression[untouched], switch.progression[untouched])
+
+
+# ------------------------------------------------------------------------------------------------ running a trial
+
+
+def test_same_seed_same_trial_and_another_seed_another(nsclc):
+    one, two, other = (as_json(run_trial(nsclc, EGFR, ["osimertinib"], n=200, seed=seed)) for seed in (3, 3, 4))
+    assert one == two
+    assert one["arms"] != other["arms"]
+
+
+def test_arms_share_patients_and_chance_unless_independent(nsclc):
+    shared = run_trial(nsclc, EGFR, ["osimertinib", "osimertinib"], n=200)
+    assert np.array_equal(shared.arms[0].overall.months, shared.arms[1].overall.months)
+    assert shared.os_hazard_ratios[0].value == pytest.approx(1)
+    apart = run_trial(nsclc, EGFR, ["osimertinib", "osimertinib"], n=200, independent=True)
+    assert not np.array_equal(apart.arms[0].overall.months, apart.arms[1].overall.months)
+
+
+def test_an_arm_against_itself_covers_one(nsclc):
+    """The 95% interval of the hazard ratio covers 1 in 95% of 200 repeated trials (binomial: 10 to 1 odds of 184 to 196)."""
+    covered = {"pfs": 0, "os": 0}
+    for seed in range(200):
+        one, other = (run_arm(nsclc, params(nsclc), EGFR, "osimertinib", 100, 2 * seed + arm, 48.0) for arm in (0, 1))
+        for name, time, event in (("pfs", "progression", "progressed"), ("os", "survival", "died")):
+            times = [Times(getattr(course, time).astype(float), getattr(course, event)) for course in (one, other)]
+            ratio = hazard_ratio(*times)
+            covered[name] += ratio.low <= 1 <= ratio.high
+    assert 181 <= covered["pfs"] <= 199, covered
+    assert 181 <= covered["os"] <= 199, covered
+
+
+@pytest.mark.parametrize(
+    ("name", "population", "regimen", "mechanism"),
+    [
+        ("nsclc", "EGFR_L858R", "osimertinib", "egfr_3g"),
+        ("nsclc", "ecog <= 1 and not squamous", "platinum_pemetrexed", "platinum"),
+        ("breast", "hr_positive", "letrozole", "endocrine"),
+        ("colorectal", "not RAS_mutant", "cetuximab", "egfr_antibody"),
+        ("melanoma", "BRAF_V600", "vemurafenib", "braf"),
+        ("melanoma", "ecog <= 1", "nivolumab", "pd1"),
+    ],
+)
+def test_doubling_a_kill_rate_lengthens_progression_free_survival(name, population, regimen, mechanism):
+    card = load_card(name)
+    kills = next(row for row in card.regimens if row.name == regimen).kill
+    key = mechanism if mechanism in kills else next(iter(kills))
+    stronger = with_figures(card, {("regimens", regimen, "kill", key): 2 * kills[key]})
+    before, after = (run_arm(card, params(one), Setting(population), regimen, 600) for one in (card, stronger))
+    assert after.progression.mean() > 1.05 * before.progression.mean()
+    assert np.median(after.progression) >= np.median(before.progression)
+
+
+def test_prior_lines_select_and_weigh(nsclc):
+    """Second-line patients have had their first line, are of the population at enrolment, and do worse."""
+    first = run_trial(nsclc, Setting("ecog <= 1 and not squamous"), ["docetaxel"], n=400)
+    later = run_trial(nsclc, Setting("ecog <= 1 and not squamous", "platinum_pemetrexed"), ["docetaxel"], n=400)
+    assert later.arms[0].n == 400
+    assert later.arms[0].overall.median().value < first.arms[0].overall.median().value
+
+
+def test_the_patients_behind_a_course_are_those_of_the_population(nsclc):
+    setting = Setting("KRAS_G12C and ecog <= 1", "pembrolizumab_platinum_pemetrexed")
+    course = run_arm(nsclc, params(nsclc), setting, "sotorasib", 150, seed=2)
+    cohort = patients_of(nsclc, setting, 150, 2, course)
+    driver = next(variable for variable in nsclc.variables if variable.name == "driver")
+    assert (cohort.columns["driver"] == driver.levels.index("KRAS_G12C")).all()
+    assert len(cohort) == 150
+
+
+def test_follow_up_censors(nsclc):
+    short = run_trial(nsclc, EGFR, ["osimertinib"], n=300, months=6)
+    arm = short.arms[0]
+    assert arm.overall.months.max() <= 6
+    assert (arm.overall.months[~arm.overall.event] == 6).all()
+    assert math.isinf(arm.overall.median().value)
+    plain = as_json(short)
+    assert plain["arms"][0]["os_months"]["value"] is None
+    json.dumps(plain, allow_nan=False)
+
+
+def test_intervals_carry_what_we_do_not_know(card):
+    name = card.id.lower()
+    ensemble = load_ensemble(card, ensemble_file(name))
+    assert ensemble is not None, "every shipped card has an ensemble"
+    assert len(ensemble.offsets) >= 16
+    protocol = next(regimen.name for regimen in card.regimens if regimen.active)
+    result = run_trial(card, Setting("ecog <= 1"), [protocol, "best_supportive_care"], n=400, ensemble=ensemble.members(card))
+    wide = result.uncertainty[0]["os_months"]
+    own = result.arms[0].overall.median()
+    assert wide[0] <= own.value <= wide[1]
+    assert wide[1] - wide[0] > 0.9 * (own.high - own.low)
+    low, high = result.ratio_uncertainty[0]["os_hazard_ratio"]
+    assert low <= result.os_hazard_ratios[0].value <= high
+    for bounds in (*result.uncertainty, *result.ratio_uncertainty):
+        assert all(low <= high for low, high in bounds.values())
+    assert 0 <= result.uncertainty[0]["response"][0] <= result.uncertainty[0]["response"][1] <= 1
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), ratio=st.floats(0.3, 2.5), censored=st.floats(5, 60))
+def test_the_fast_hazard_ratio_is_that_of_cox(seed, ratio, censored):
+    rng = np.random.default_rng(seed)
+    treated, control = (Times(rng.exponential(10 / r, 200), np.ones(200, bool)).until(censored) for r in (ratio, 1.0))
+    assert fast_log_hazard_ratio(treated, control) == pytest.approx(math.log(hazard_ratio(treated, control).value), abs=0.02)
+
+
+def test_hazard_ratios_at_the_edges():
+    event, nothing = Times(np.arange(1.0, 21), np.ones(20, bool)), Times(np.full(20, 30.0), np.zeros(20, bool))
+    assert hazard_ratio(nothing, event).value == 0
+    assert hazard_ratio(event, nothing).value == math.inf
+    assert math.isnan(hazard_ratio(nothing, nothing).value)
+    apart = hazard_ratio(Times(event.months + 100, event.event), event)
+    assert not apart.value > 1
+    assert log_rank(event, event) > 0.99
+
+
+def test_medians_and_rates():
+    times = Times(np.arange(1.0, 102), np.ones(101, bool))
+    assert times.median().value == 51
+    assert times.median().low < 51 < times.median().high
+    assert times.free(20).value == pytest.approx(81 / 101)
+    assert landmark(times, times, "OS20") == pytest.approx(81 / 101)
+    share = rate(np.array([True] * 3 + [False] * 7))
+    assert (share.value, round(share.low, 3), round(share.high, 3)) == (0.3, 0.108, 0.603)  # Wilson
+    assert rate(np.zeros(10, bool)).low == 0
+
+
+# ------------------------------------------------------------------------------------------------ what was published
+
+
+@pytest.fixture(scope="module", params=CARDS)
+def reproduced(request):
+    return request.param, reproduce(load_card(request.param), n=600, seed=77)
+
+
+def test_published_arms_come_out(reproduced):
+    """As docs/calibration.md reports, with room for other patients: 600 an arm, another seed."""
+    name, rows = reproduced
+    fitted, checked = ({figure.title.split(",")[0]: figure for figure in accuracy(rows, use)} for use in ("fit", "check"))
+    assert fitted["median PFS"].value <= 0.13, name
+    assert fitted["median OS"].value <= 0.17, name
+    assert fitted["response rate"].value >= 0.70, name
+    assert fitted["grade 3+ rate"].value >= 0.70, name
+    assert fitted["PFS hazard ratio"].value >= 0.65, name
+    assert checked["median PFS"].value <= 0.25, name
+    assert checked["median OS"].value <= 0.30, name
+
+
+def test_every_card_keeps_a_quarter_of_its_trials_apart(card):
+    trials = {arm.trial for arm in card.arms}
+    kept = {arm.trial for arm in card.arms if arm.use == "check"}
+    assert len(kept) >= 0.25 * len(trials)
+    assert not kept & {arm.trial for arm in card.arms if arm.use == "fit"}
+    assert card.calibration is not None
+    assert set(card.calibration.trials) == trials - kept
+
+
+def test_there_are_enough_arms():
+    assert sum(len(load_card(name).arms) for name in CARDS) >= 80
+
+
+def test_gefitinib_fails_without_an_egfr_mutation():
+    population = "not squamous and smoking == 'never' and ecog <= 1 and driver == 'none'"
+    result = trial("nsclc", population, "gefitinib_erlotinib", "carboplatin_paclitaxel")
+    assert result.arms[0].response.value < 0.06
+    assert result.pfs_hazard_ratios[0].low > 1.5
+
+
+def test_anti_egfr_antibodies_fail_in_ras_mutant_colorectal_cancer():
+    wrong = trial("colorectal", "RAS_mutant and ecog <= 1", "panitumumab_folfox", "folfox")
+    assert wrong.pfs_hazard_ratios[0].value > 0.9
+    right = trial("colorectal", "not RAS_mutant and ecog <= 1", "panitumumab_folfox", "folfox")
+    assert right.pfs_hazard_ratios[0].high < 0.95
+    alone = trial("colorectal", "RAS_mutant and ecog <= 2", "cetuximab", "best_supportive_care", prior="folfox > folfiri")
+    assert alone.arms[0].response.value < 0.04
+    assert alone.pfs_hazard_ratios[0].value > 0.85
+
+
+def test_alpelisib_needs_pik3ca():
+    ratios = [
+        trial("breast", f"hr_positive and {gene} and ecog <= 1", "alpelisib_fulvestrant", "fulvestrant", prior="letrozole")
+        for gene in ("PIK3CA", "not PIK3CA")
+    ]
+    present, absent = (result.pfs_hazard_ratios[0].value for result in ratios)
+    assert present < 0.8
+    assert absent > present + 0.1
+
+
+@pytest.mark.parametrize("name", ["nsclc", "melanoma"])
+def test_immunotherapy_shows_its_plateau(name):
+    """Survival at 3 and 5 years of published immunotherapy arms, most within 8 points; the curve flattens."""
+    card = load_card(name)
+    immune = {mechanism.name for mechanism in card.mechanisms if mechanism.kind == "immune"}
+    drugs = {regimen.name for regimen in card.regimens if immune & set(regimen.kill)}
+    arms = [arm for arm in card.arms if arm.protocol.split(">")[0].strip() in drugs and {"OS36", "OS60"} & set(arm.landmarks)]
+    assert len(arms) >= 3
+    misses = []
+    for row in reproduce(card, 800, seed=5, arms=arms):
+        misses += [abs(seen - wanted) for mark, wanted, seen in row.landmarks() if mark in ("OS36", "OS60")]
+        late, later = (landmark(row.result.progression_free, row.result.overall, mark) for mark in ("OS48", "OS72"))
+        early = landmark(row.result.progression_free, row.result.overall, "OS24")
+        assert later / late > late / early - 0.1
+    assert np.mean(np.array(misses) <= 0.08) >= 0.7
+
+
+# ------------------------------------------------------------------------------------------------ wrong input
+
+
+@pytest.mark.parametrize(
+    ("population", "prior", "protocol", "said"),
+    [
+        ("ecog <= 1", "", "leeches", "there is no regimen 'leeches'"),
+        ("ecog <= 1", "leeches", "docetaxel", "there is no regimen 'leeches'"),
+        ("ecog > 7", "", "docetaxel", "holds for 0 of"),
+        ("print(1)", "", "docetaxel", "not allowed"),
+        ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
+        ("EGFR_L858", "", "docetaxel", "names 'EGFR_L858'"),
+        ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "asked for|could enrol"),
+    ],
+)
+def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said, capsys):
+    with pytest.raises(TrialError, match=said):
+        run_trial(nsclc, Setting(population, prior), [protocol], n=50)
+    code = main(["trial", "nsclc", "--population", population, "--prior", prior, "--arm", protocol, "-n", "50", "--no-ensemble"])
+    err = capsys.readouterr().err
+    assert code == 2
+    assert err.startswith("onco-gym: ")
+    assert err.count("\n") == 1
+
+
+def test_impossible_schedules_are_refused(nsclc):
+    with pytest.raises(TrialError, match="scans after 1 weeks"):
+        run_trial(nsclc, Setting("ecog <= 1", scan_weeks=(1,)), ["docetaxel"], n=50)
+    with pytest.raises(TrialError, match="follow-up"):
+        run_trial(nsclc, Setting("ecog <= 1"), ["docetaxel"], n=50, months=0)
+    with pytest.raises(TrialError, match="at least one arm"):
+        run_trial(nsclc, Setting("ecog <= 1"), [])
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_trial_command(tmp_path, capsys):
+    out, plot = tmp_path / "out.json", tmp_path / "km.png"
+    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib > osimertinib"]
+    population = ["--population", EGFR.population]
+    code = main(["trial", "nsclc", *population, *arms, "-n", "200", "--seed", "0", "--json", str(out), "--plot", str(plot)])
+    said = capsys.readouterr().out
+    assert code == 0
+    assert "Hazard ratios against gefitinib_erlotinib > osimertinib" in said
+    assert "not for treating patients" in said
+    content = json.loads(out.read_text())
+    assert [arm["protocol"] for arm in content["arms"]] == arms[1::2]
+    assert content["arms"][0]["curves"]["os"][0] == 1.0
+    assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_check_command(tmp_path, capsys):
+    out = tmp_path / "check.json"
+    assert main(["calibrate", "melanoma", "--check", "-n", "100", "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "Check arms, never fitted" in said
+    assert "CheckMate 067" in said
+    assert len(json.loads(out.read_text())["arms"]) == len(load_card("melanoma").arms)
