@@ -34,6 +34,7 @@ bench: .venv/.bench .venv-gymnax/.installed
 
 docs: .venv/.core
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/reproduce.py
 
 clean:
 	rm -rf .venv .venv-gymnax runs

@@ -26,16 +26,18 @@ Every card holds arms of published trials. `onco-gym calibrate CARD --check` sim
 was published; this page shows the same, with {patients} simulated patients an arm. {note}
 
 **How.** A quarter of each card's trials are marked `check`: the fit never sees them. The others are fitted together by
-`onco-gym calibrate`: a robust Gauss-Newton fit of kill rates, sensitivities, resistant clones, growth and the hazard of death to
-median PFS and OS, response, landmarks and PFS hazard ratios; toxicity shares are settled in closed form. Parameters belong to
-drugs, mechanisms and subgroups, never to a trial: one drug has one kill rate in every regimen and trial that holds it. What biology
-prescribes is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone resistant. What differs
-between trials is who enrols, prior lines, the scan schedule and later treatment. Kill rates started from one neutral value for all
-drugs of a kind, so that nothing of the check arms is left in them. The choice of mechanisms, clones and subgroups was made with
-the literature at hand; in that sense no trial is entirely unseen.
+`onco-gym calibrate`: a robust Gauss-Newton fit of kill rates, sensitivities, resistant clones, growth and the hazard of death
+to median PFS and OS, response, landmarks and PFS hazard ratios; toxicity shares are settled in closed form. Parameters belong
+to drugs, mechanisms and subgroups, never to a trial: one drug has one kill rate in every regimen and trial that holds it.
+What biology prescribes is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone resistant.
+What differs between trials is who enrols, prior lines, the scan schedule and later treatment.
 
-**How to read it.** Figures are simulated / published. Errors of medians are relative; response and grade 3+ are in points. Medians
-that a trial did not reach, and what lies beyond 84 months, are left out.
+**How blind are the check arms?** No fit saw them. Kill rates started from one neutral value for all drugs of a kind. The other
+figures started from earlier values, the first of which were set by hand with all trials in sight, as were the choice of
+mechanisms, clones and subgroups. So the check arms are a test of the fit, not of the people who wrote the cards.
+
+**How to read it.** Figures are simulated / published. Errors of medians are relative; response and grade 3+ are in points.
+Medians that a trial did not reach, and what lies beyond 84 months, are left out.
 """
 LIMITS = Path(__file__).parent / "calibration_limits.md"
 

@@ -44,6 +44,23 @@ def test_the_right_drug_for_the_driver():
     assert "osimertinib" not in {engine.scenario.regimens[index] for index in run.actions[0][~egfr]}
 
 
+def test_a_late_result_changes_the_treatment():
+    """Patients with EGFR mutations whose sequencing comes back during chemotherapy are switched to an EGFR inhibitor."""
+    engine = make_engine("nsclc")
+    run = rollout(engine, GuidelineAgent(engine.card), 4096, keep_observations=True)
+    fields = {field.name: field.index for field in engine.scenario.fields}
+    names = engine.scenario.regimens
+    start = np.array(["osimertinib" not in names[index] for index in run.actions[0]])
+    seen = np.stack([obs[:, fields["EGFR_ex19del"]] + obs[:, fields["EGFR_L858R"]] for obs in run.observations[:5]])
+    progressed = np.stack([obs[:, fields["progressed"]] for obs in run.observations[:5]])
+    late = (
+        start & (seen[0] < 0.5) & (seen[2] > 0.5) & (progressed[:4].max(0) < 0.5) & (run.observations[2][:, fields["ecog"]] < 0.6)
+    )
+    assert late.sum() >= 5
+    third = [names[index] for index in run.actions[2][late]]
+    assert np.mean(["osimertinib" in name for name in third]) > 0.8
+
+
 def test_a_rollout_is_the_single_environment(nsclc):
     engine = make_engine("nsclc")
     run = rollout(engine, GuidelineAgent(nsclc), 6, seed=100)

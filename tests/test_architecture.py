@@ -18,6 +18,7 @@ ROOMS = [
     "interfaces",
     "agents",
     "trials",
+    "journeys",
     "testing",
     "cli",
 ]
@@ -53,3 +54,13 @@ def test_the_simulator_knows_only_jax_and_numpy():
 def test_generated_pages_are_what_the_cards_say():
     done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_calibration_page_is_of_these_cards():
+    """docs/calibration.md takes a minute to make; its stamps tell whether the cards have changed since."""
+    from onco_gym.cards import card_files, load_card
+    from onco_gym.cards.load import digest
+
+    text = (ROOT / "docs" / "calibration.md").read_text()
+    for name in card_files():
+        assert f"digest `{digest(load_card(name))}`" in text, f"{name} has changed: run make docs"

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onco_gym.cards.scenario import params
+from onco_gym.cards.scenario import params, schedule
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.patients import CausalGenerator
 from onco_gym.rewards import reward_terms
 from onco_gym.simulator import tumour
 from onco_gym.simulator.admit import admit
 from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
+from onco_gym.simulator.observation import is_scheduled
 from onco_gym.simulator.step import step
+from onco_gym.simulator.survival import hazard
 
 CARD = st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"])
 N = 16
@@ -270,6 +272,45 @@ def test_published_toxicity_shares_come_out(engine):
         journey, events = advance(journey, np.full(n, index, np.int32))
         harmed |= np.asarray(events.severe) > 0.5
     assert harmed.mean() == pytest.approx(stated, abs=0.06)
+
+
+def test_progressions_are_counted_and_weigh_on_survival(engine):
+    """Without treatment, a tumour progresses again and again; each time raises the hazard of death, up to a point."""
+    n = 2000
+    journey = engine.journey(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))
+    journey = journey._replace(patient=journey.patient._replace(hazard=jnp.zeros(n)))
+    advance = compiled_step(engine)
+    counts = []
+    for _ in range(24):
+        journey, _ = advance(journey, np.full(n, engine.scenario.supportive, np.int32))
+        counts.append(np.asarray(journey.state.failed))
+    assert (np.diff(np.stack(counts), axis=0) >= 0).all()
+    assert counts[-1].mean() > counts[5].mean() + 0.5
+    args = [jnp.ones(5), jnp.full(5, 4.0), jnp.ones(5)]
+    hazards = np.asarray(hazard(engine.params, *args, jnp.arange(5.0)))
+    assert (np.diff(hazards)[:3] > 0).all()
+    assert hazards[4] == hazards[3]
+
+
+@pytest.mark.parametrize(
+    ("weeks", "cycles"), [((), (2, 4, 6, 8)), ((6, 6, 9), (2, 4, 7, 10)), ((8,), (3, 6, 8, 11)), ((12, 6), (4, 6, 8, 10))]
+)
+def test_scans_follow_their_schedule(nsclc, weeks, cycles):
+    figures = params(nsclc)._replace(**schedule(nsclc, weeks))
+    due = [cycle for cycle in range(1, 12) if bool(is_scheduled(figures, jnp.asarray([cycle]))[0])]
+    assert tuple(due[:4]) == cycles
+
+
+def test_immune_responses_are_kept_by_mechanism():
+    """A clone that escapes one immune drug alone is still held by the other."""
+    engine, sampled, _ = compiled("melanoma")
+    names = [engine.scenario.mechanisms[i] for i in np.flatnonzero(engine.scenario.immune)]
+    regimens = engine.scenario.regimens
+    journey = journeys(engine, 3)
+    journey, _ = sampled(journey, np.full(N, regimens.index("ipilimumab"), np.int32))
+    response = np.asarray(journey.state.response)
+    assert (response[names.index("ctla4")] > 0).any()
+    assert (response[names.index("pd1")] == 0).all()
 
 
 def test_params_are_made_anew_for_every_engine(nsclc):

@@ -1,5 +1,6 @@
 """Random, constant and guideline agents."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,13 +63,15 @@ class GuidelineAgent:
     """Follows the card's guideline.
 
     A regimen is kept until progression, its last cycle, or toxicity that stops it. Then comes the first recommended
-    regimen not yet had. Who stops while responding is watched without treatment until progression.
+    regimen not yet had. Who stops while responding is watched without treatment until progression. When a late test result
+    shows, early in a line, that another regimen is preferred and the present one not recommended, it switches.
 
     Args:
         card: the card.
     """
 
     RESPONDING = -0.2  # change of the sum of diameters below which a patient who has to stop is watched
+    EARLY = 6  # cycles of a line in which a late result can change it
 
     def __init__(self, card: Card) -> None:
         self._scenario = scenario(card)
@@ -92,9 +95,31 @@ class GuidelineAgent:
         resting = treated & (current == self._scenario.holiday) & (known["line"] > 0) & ~progressed
         done = on_treatment & ~mask[rows, current]
         cycles = np.stack([known.raw(f"prior_{name}") for name in names], 1)[rows, current]
-        watched = done & ((np.rint(cycles) >= self._max_cycles[current]) | (known["change_from_baseline"] <= self.RESPONDING))
+        early = on_treatment & ~done & (cycles <= self.EARLY)
+        if early.any():
+            better = self._better(known, prior, mask, current)
+            done |= early & (better >= 0)
+            choice = np.where(early & (better >= 0), better, choice)
+        finished = np.rint(cycles) >= self._max_cycles[current]
+        watched = on_treatment & ~mask[rows, current] & (finished | (known["change_from_baseline"] <= self.RESPONDING))
         choice = np.where(on_treatment & ~done, current, choice)
         return np.where(resting | watched, self._scenario.holiday, choice)
+
+    def _better(self, known: "Facts", prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]) -> NDArray[np.int64]:
+        """(n,) the regimen preferred for the present line by what is known now; -1 where the present one stands."""
+        rows = np.arange(len(current))
+        before = prior.copy()
+        before[rows, current] = False
+        facts = ChainMap(
+            {f"prior_{name}": before[:, i] for i, name in enumerate(self._scenario.regimens)},
+            {"line": known["line"] - 1},
+            known,  # type: ignore[arg-type] # read only
+        )
+        matches = self._guideline.matches(facts)
+        stands = (matches & self._guideline.recommends[:, None] & (self._guideline.regimen[:, None] == current)).any(0)
+        wanted = self._guideline.first_choice(facts, mask & ~(before & self._active), -1)
+        preferred = (matches & self._guideline.prefers[:, None] & (self._guideline.regimen[:, None] == wanted)).any(0)
+        return np.where(~stands & preferred & self._active[wanted], wanted, -1)
 
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
         """(n, R) 1 for the choice."""

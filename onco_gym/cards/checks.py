@@ -199,6 +199,8 @@ def _biology(card: Card, vocabulary: Levels) -> None:
         cases(f"clones[{clone.name}].log10_fraction", clone.log10_fraction)
     for field in ("per_cycle", "initial_cm3", "lesions"):
         cases(f"growth.{field}", getattr(card.growth, field))
+    if card.observation.not_measurable:
+        biological("observation.not_measurable", card.observation.not_measurable)
     effects("survival.effects", card.survival.effects)
     effects("toxicity.effects", card.toxicity.effects)
     bodily = [v.name for v in card.variables if v.tier in ("demographic", "biology") and isinstance(v, Ordinal | Normal)]

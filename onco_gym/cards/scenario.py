@@ -95,6 +95,7 @@ class Params(NamedTuple):
     initial: Array  # (C,) cm3 at diagnosis, by case
     initial_spread: Array  # () log sd
     lesions: Array  # (C,) measured lesions, by case
+    beyond: Array  # () share of kill kept once the tumour has progressed under the regimen
     immune_onset: Array  # () per cycle
     immune_waning: Array  # () per cycle
     immune_memory: Array  # () response at which waning is halved
@@ -117,6 +118,7 @@ class Params(NamedTuple):
     scan_early: Array  # (4,) cycles of scans before regular ones begin; beyond any horizon where there are none
     scan_start: Array  # () cycles, from when scans are regular
     scan_every: Array  # () cycles between regular scans, not necessarily whole
+    unscheduled: Array  # () per cycle, that growth past RECIST's limit is noticed between scans
     scan_error: Array  # () relative sd
     new_lesion: Array  # () hazard per log growth between scans
     ctdna_error: Array  # () log sd
@@ -268,6 +270,7 @@ def params(card: Card) -> Params:
         "initial": _cases([card.growth.initial_cm3])[0],
         "initial_spread": card.growth.initial_spread,
         "lesions": _cases([card.growth.lesions])[0],
+        "beyond": card.growth.beyond_progression,
         "immune_onset": card.immune.onset,
         "immune_waning": card.immune.waning,
         "immune_memory": card.immune.memory_half,
@@ -288,6 +291,7 @@ def params(card: Card) -> Params:
         "performance_rate": card.performance.rate,
         "utility": [card.utility.base, card.utility.per_ecog, card.utility.progressed, card.utility.per_infusion],
         **schedule(card, ()),
+        "unscheduled": observation.unscheduled,
         "scan_error": observation.scan_error,
         "new_lesion": observation.new_lesion,
         "ctdna_error": observation.ctdna_error,

@@ -290,7 +290,10 @@ class Clone(Sourced):
 
 
 class Growth(Sourced):
-    """Gompertz growth. ``per_cycle`` is the relative growth per cycle at ``reference_cm3``."""
+    """Gompertz growth. ``per_cycle`` is the relative growth per cycle at ``reference_cm3``.
+
+    ``beyond_progression`` is the share of its kill that a regimen keeps once the tumour has progressed under it.
+    """
 
     capacity_cm3: Positive
     reference_cm3: Positive
@@ -299,6 +302,7 @@ class Growth(Sourced):
     initial_cm3: Cases
     initial_spread: NonNegative
     lesions: Cases
+    beyond_progression: Probability
 
 
 class Immune(Sourced):
@@ -374,9 +378,15 @@ class Test(Sourced):
 
 
 class Observation(Sourced):
-    """How the patient is watched. Errors are relative sd, that of ctDNA and its spread on the log and log10 scale."""
+    """How the patient is watched. Errors are relative sd, that of ctDNA and its spread on the log and log10 scale.
+
+    ``unscheduled`` is the probability per cycle that a tumour past RECIST's limit is noticed, and scanned, between scans.
+    Where ``not_measurable`` holds, a trial counts no response, whatever the tumour does.
+    """
 
     scan_every_cycles: int = Field(ge=1)
+    unscheduled: Probability
+    not_measurable: str = ""
     scan_error: Annotated[float, Field(ge=0, le=0.25)]
     new_lesion: NonNegative
     ctdna_error: NonNegative

@@ -26,6 +26,7 @@ class Guideline:
         self.rules = card.guideline
         self.regimen = np.array([names.index(rule.regimen) for rule in self.rules])
         self.recommends = np.array([rule.status in RECOMMENDED for rule in self.rules])
+        self.prefers = np.array([rule.status == "preferred" for rule in self.rules])
         self._conditions: list[Expression | None] = [parse(rule.when, vocabulary) if rule.when else None for rule in self.rules]
 
     def matches(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:

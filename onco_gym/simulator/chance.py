@@ -26,6 +26,7 @@ class Channel(IntEnum):
     LDH = auto()
     ALBUMIN = auto()
     NEUTROPHILS = auto()
+    SYMPTOMS = auto()
 
 
 def mix(x: Any) -> Any:

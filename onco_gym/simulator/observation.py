@@ -34,6 +34,11 @@ def scans_by(params: Params, cycle: jax.Array) -> jax.Array:
     return regular + total((time >= jnp.asarray(params.scan_early)[:, None]).astype(jnp.float32))
 
 
+def is_scheduled(params: Params, cycle: jax.Array) -> jax.Array:
+    """(n,) whether a scheduled scan falls into ``cycle``."""
+    return scans_by(params, cycle) > scans_by(params, cycle - 1)
+
+
 def last_scan(params: Params, cycle: jax.Array) -> jax.Array:
     """(n,) time of the last scan in the first ``cycle`` cycles, in cycles; 0 before the first."""
     time = cycle.astype(jnp.float32) + 1e-3
@@ -43,24 +48,30 @@ def last_scan(params: Params, cycle: jax.Array) -> jax.Array:
 
 
 def scan(scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected) -> State:
-    """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression."""
+    """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression.
+
+    Between scheduled scans a tumour that has grown past the limit may be noticed, and is then scanned. Who goes on with the
+    same treatment after progression can progress again, against the sum measured then.
+    """
     volume, visible = state.volume, visible_volume(state.volume)
-    due = (scans_by(params, state.cycle) > scans_by(params, state.cycle - 1)).astype(jnp.float32)
+    scheduled = is_scheduled(params, state.cycle).astype(jnp.float32)
     measured = measure(params, patient, volume, chance)
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
+    noticed = chance.event(params.unscheduled * larger * (1 - state.progressed), Channel.SYMPTOMS)
+    due = scheduled + (1 - scheduled) * noticed
     new = chance.event(-jnp.expm1(-params.new_lesion * jnp.maximum(visible - state.scanned, 0.0)), Channel.NEW_LESION)
     tested = jnp.zeros_like(due)
     for test in np.flatnonzero(scenario.repeated):
         tested = jnp.maximum(tested, state.result_cycle[test] <= state.cycle)
-    just = due * (1 - state.progressed) * chance.either(larger, new)
+    just = due * chance.either(larger, new)
     share = state.clones[1:] - volume
     found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
     return state._replace(
-        progressed=state.progressed + just,
+        progressed=state.progressed + (1 - state.progressed) * just,
         failed=state.failed + just,
         diameter=_blend(due, measured, state.diameter),
-        nadir=_blend(due, jnp.minimum(measured, state.nadir), state.nadir),
+        nadir=_blend(just, measured, _blend(due, jnp.minimum(measured, state.nadir), state.nadir)),
         scanned=_blend(due, visible, state.scanned),
         since_scan=(1 - due) * (state.since_scan + 1),
         marker=_blend(just * tested, found, state.marker),

@@ -42,10 +42,10 @@ class State(NamedTuple):
     treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started
     progressed: jax.Array  # (n,) on the current line
-    failed: jax.Array  # (n,) progressions so far, over all lines
+    failed: jax.Array  # (n,) progressions so far, under whatever treatment
     diameter: jax.Array  # (n,) mm, measured sum at the last scan
     baseline: jax.Array  # (n,) mm, at the start of the line
-    nadir: jax.Array  # (n,) mm, smallest of the line
+    nadir: jax.Array  # (n,) mm, smallest of the line, or since the last progression
     scanned: jax.Array  # (n,) visible log volume at the last scan
     since_scan: jax.Array  # (n,) cycles
     marker: jax.Array  # (K - 1, n) resistant clones detected

@@ -68,7 +68,7 @@ def step(
         taken,
     )
     immune = np.flatnonzero(scenario.immune)
-    effect = kill * patient.sensitivity * taken
+    effect = kill * patient.sensitivity * (taken * (1 - (1 - params.beyond) * state.progressed))
     response = tumour.immune_response(params, state.response, effect[immune])
     clones, volume = tumour.grow(
         params, patient.growth, state.clones, state.volume, tumour.clone_kill(params, effect, response, immune)

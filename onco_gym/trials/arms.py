@@ -24,7 +24,7 @@ from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admit import admit, embody
 from onco_gym.simulator.chance import mix
-from onco_gym.simulator.observation import last_scan, one_hot
+from onco_gym.simulator.observation import is_scheduled, last_scan, one_hot
 from onco_gym.simulator.state import Journey
 from onco_gym.simulator.step import step
 
@@ -80,6 +80,7 @@ class Candidates(NamedTuple):
     prior: Plan
     plan: Plan
     eligible: Any  # (5, n) bool, whether a patient may enrol with ECOG 0..4
+    measurable: Any  # (n,) bool, whether a response can be seen
     scans: dict[str, Any]  # when scans are made, as Params has it
 
 
@@ -92,7 +93,8 @@ class Course(NamedTuple):
     progressed: Any  # (n,) bool, whether it came before the end
     survival: Any  # (n,) time of death, or of the end of follow-up
     died: Any  # (n,) bool
-    best: Any  # (n,) deepest change of the sum of diameters before progression, as a share
+    best: Any  # (n,) deepest change of the sum of diameters that two scans in a row showed before progression, as a share
+    last: Any  # (n,) change at the last scan
     severe: Any  # (n,) bool, grade 3+ event before progression
     stopped: Any  # (n,) bool, a regimen was stopped for toxicity before progression
     utility: Any  # (n,) quality-adjusted cycles lived
@@ -116,7 +118,8 @@ def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_u
     params = jax.tree.map(jnp.asarray, params)
     journey = admit(layout, params, embody(params, candidates.traits), candidates.key)
     journey, enrolled = _earlier_lines(layout, params, journey, candidates)
-    return _follow(layout, params, _enrol(journey, enrolled), enrolled, candidates.plan, follow_up)
+    course = _follow(layout, params, _enrol(journey, enrolled), enrolled, candidates.plan, follow_up)
+    return course._replace(best=jnp.where(candidates.measurable, course.best, 0.0))
 
 
 class _Place(NamedTuple):
@@ -199,7 +202,7 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
     """
     n = enrolled.shape[0]
     end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
-    start = Course(jnp.arange(n), enrolled, end, no, end, no, zero, no, no, zero)
+    start = Course(jnp.arange(n), enrolled, end, no, end, no, zero, zero, no, no, zero)
     baseline = journey.state.baseline
 
     def going(carry: tuple[Journey, _Place, Course, jax.Array]) -> jax.Array:
@@ -214,9 +217,11 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
         counted = alive & ~course.progressed
         died, progressed = alive & (state.alive < 0.5), counted & (state.progressed > 0.5)
         death = time + events.lived
-        scan = last_scan(params, state.cycle)  # the day of the scan, within the cycle
+        # The day of the scan within the cycle; one made for symptoms counts at its end.
+        scan = jnp.where(is_scheduled(params, state.cycle), last_scan(params, state.cycle), state.cycle.astype(jnp.float32))
         event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
-        seen = counted & ~died
+        seen = counted & ~died & (state.since_scan < 0.5)
+        change = state.diameter / baseline - 1
         course = Course(
             row=course.row,
             enrolled=enrolled,
@@ -224,7 +229,8 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
             progressed=course.progressed | (counted & (died | progressed)),
             survival=jnp.where(died, death, course.survival),
             died=course.died | died,
-            best=jnp.where(seen, jnp.minimum(course.best, state.diameter / baseline - 1), course.best),
+            best=jnp.where(seen, jnp.minimum(course.best, jnp.maximum(course.last, change)), course.best),
+            last=jnp.where(seen, change, course.last),
             severe=course.severe | (counted & (events.severe > 0.5)),
             stopped=course.stopped | (counted & stopped),
             utility=course.utility + events.lived * events.utility,
@@ -266,15 +272,23 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
         scans = schedule(card, setting.scan_weeks)
     except ValueError as error:
         raise TrialError(f"scan schedule: {error}") from None
-    _, traits, keys, eligible = screen(card, setting.population, n, seed)
+    cohort, traits, keys, eligible = screen(card, setting.population, n, seed)
     return Candidates(
         traits=traits,
         key=keys,
         prior=_plan(layout, prior, keys, 0x1B873593),
         plan=_plan(layout, stages, keys, 0xCC9E2D51),
         eligible=eligible,
+        measurable=_measurable(card, cohort),
         scans=scans,
     )
+
+
+def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
+    if not card.observation.not_measurable:
+        return np.ones(len(cohort), bool)
+    condition = parse(card.observation.not_measurable, patient_vocabulary(card))
+    return ~np.broadcast_to(condition.holds(with_flags(card, cohort.columns)), len(cohort))
 
 
 @functools.lru_cache(maxsize=256)

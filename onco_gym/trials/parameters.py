@@ -154,8 +154,9 @@ def _disease(card: Card) -> Iterator[Parameter]:
     yield one("survival", "per_failed_line", 0.15, 1.0, 4.0)
     yield one("survival", "spread", 0.3, 0.1, 1.2)
     yield one("observation", "new_lesion", 0.3, 0.1, 5.0)
+    yield one("observation", "unscheduled", 0.25, 0.1, 0.6)
     if any(mechanism.kind == "immune" for mechanism in card.mechanisms):
-        yield one("immune", "onset", 0.25, 0.05, 0.95)
+        yield one("immune", "onset", 0.25, 0.05, 0.35)
         yield one("immune", "waning", 0.4, 0.002, 0.5)
         yield one("immune", "memory_half", 0.3, 0.02, 1.0)
 

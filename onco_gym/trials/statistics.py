@@ -13,7 +13,8 @@ from onco_gym.cards import Card
 from onco_gym.trials.arms import WEEKS_PER_MONTH, Course
 
 RESPONSE = -0.30
-"""RECIST 1.1: change of the sum of diameters that counts as a response (Eisenhauer, Eur J Cancer 2009;45:228)."""
+"""RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
+2009;45:228)."""
 WEEKS_PER_YEAR = 365.25 / 7
 
 Interval = tuple[float, float]
@@ -78,8 +79,7 @@ class ArmResult:
         name: its protocol.
         n: patients enrolled.
         progression_free, overall: survival times.
-        response, disease_control: share with a best response of at least partial response, or of stable disease at the
-            first scan.
+        response, disease_control: share with a confirmed response, and with that or no progression at the first scan.
         grade3, discontinuation: share with a grade 3+ event, and who stopped a regimen for toxicity, before progression.
         qalys: quality-adjusted life years within follow-up, mean per patient.
         responded, controlled, severe, stopped: (n,) bool, patient by patient.

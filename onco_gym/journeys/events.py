@@ -1,0 +1,145 @@
+"""What a clinical event graph is made of, and the check that a graph is one.
+
+A journey is a :class:`networkx.DiGraph`. Its nodes are events with these attributes:
+
+==========  ======================================================================================================
+kind        one of :data:`KINDS`
+name        what the card calls it: alteration or clone, test, regimen, organ class; ``ecog``, ``scan``, or an outcome
+label       the same for people
+cycle       when it happened or began, in cycles since the first visit
+week        the same in weeks
+until       the cycle at which a treatment ended; for all else the same as ``cycle``
+value       sum of diameters (mm), grade, ECOG, doses received, 1 for a finding; 0 where there is nothing to count
+confidence  0..1: below 1 by the relative error of scans for what is read off a scan
+source      a key of the card's sources, or ``simulation``
+doses       of a treatment: the share of each cycle's dose that was given, separated by spaces
+==========  ======================================================================================================
+
+Its edges have the attribute ``relation``: ``before`` leads from an event to the next in time, ``causes`` from a cause to its
+effect. Where an event causes the very next one, the edge says ``causes``; a cause always comes before its effect.
+The graph's own attributes are ``card`` (id), ``title``, ``cycle_weeks``, and ``patient`` (readable values by variable).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+
+KINDS = ("test", "biomarker", "toxicity", "symptom", "scan", "outcome", "treatment")
+"""Kinds of events. What falls into the same cycle stands in this order, and death and the end of follow-up last."""
+
+OUTCOMES = ("response", "progression", "stopped", "death", "end")
+RELATIONS = ("before", "causes")
+SIMULATION = "simulation"
+"""The source of an event that no citation stands behind."""
+
+RESISTANCE = "Resistance: "
+"""How the label of a resistant clone that was found begins."""
+
+MAX_EVENTS, MAX_LINKS, MAX_CYCLE, MAX_TEXT = 10_000, 50_000, 10_000, 400
+"""Beyond these a graph is refused: a journey of ten years has a few hundred events."""
+
+_TEXTS = ("kind", "name", "label", "source")
+_NUMBERS = {"week": math.inf, "value": 1e9, "confidence": 1.0}
+FIELDS = ("kind", "name", "label", "cycle", "week", "until", "value", "confidence", "source", "doses")
+
+
+class JourneyError(ValueError):
+    """An event graph that cannot be made or read; the message says why."""
+
+
+def check(graph: nx.DiGraph) -> None:
+    """Raise :class:`JourneyError` for the first thing in ``graph`` that is not as the module describes."""
+    if not isinstance(graph, nx.DiGraph) or graph.is_multigraph():
+        raise JourneyError(f"expected a networkx.DiGraph, got {type(graph).__name__}")
+    if len(graph) > MAX_EVENTS or graph.number_of_edges() > MAX_LINKS:
+        raise JourneyError(
+            f"{len(graph)} events and {graph.number_of_edges()} links are more than {MAX_EVENTS} events and {MAX_LINKS} links"
+        )
+    _check_header(graph.graph)
+    for node, event in graph.nodes(data=True):
+        check_text("an event's id", node)
+        _check_event(node, event, graph.graph["cycle_weeks"])
+    for first, second, link in graph.edges(data=True):
+        _check_link(graph, first, second, link)
+    if not nx.is_directed_acyclic_graph(graph):
+        steps = " -> ".join(str(first) for first, _ in nx.find_cycle(graph))
+        raise JourneyError(f"the links go in a circle: {steps} -> ...; expected every link to lead forward in time")
+
+
+def check_text(what: str, value: object, empty: bool = False) -> None:
+    """Raise unless ``value`` is printable text of sensible length, which every format can hold."""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_TEXT or not (value or empty):
+        raise JourneyError(f"{what} is {_short(value)}, expected printable text of 1 to {MAX_TEXT} characters")
+
+
+def read_doses(event: Mapping[str, Any]) -> tuple[float, ...]:
+    """The doses of a treatment, one per cycle."""
+    try:
+        return tuple(float(dose) for dose in event["doses"].split())
+    except ValueError:
+        raise JourneyError(f"doses are {_short(event['doses'])}, expected numbers separated by spaces") from None
+
+
+def _check_header(header: Mapping[str, Any]) -> None:
+    for name in ("card", "title"):
+        check_text(f"the graph's {name!r}", header.get(name))
+    _check_number("the graph's 'cycle_weeks'", header.get("cycle_weeks"), 1e-6, 1e3)
+    patient = header.get("patient")
+    if not isinstance(patient, Mapping) or len(patient) > MAX_EVENTS:
+        raise JourneyError(f"the graph's 'patient' is {_short(patient)}, expected values by variable")
+    for name, value in patient.items():
+        check_text("a variable of the patient", name)
+        if isinstance(value, str):
+            check_text(f"patient {name!r}", value)
+        elif not isinstance(value, bool):
+            _check_number(f"patient {name!r}", value, -1e12, 1e12)
+
+
+def _check_event(node: str, event: Mapping[str, Any], cycle_weeks: float) -> None:
+    where = f"event {_short(node)}"
+    if set(event) != set(FIELDS):
+        raise JourneyError(f"{where} has {sorted(map(str, event))}, expected {sorted(FIELDS)}")
+    for field in _TEXTS:
+        check_text(f"{where}: {field}", event[field])
+    if event["kind"] not in KINDS:
+        raise JourneyError(f"{where}: kind is {event['kind']!r}, expected one of {', '.join(KINDS)}")
+    for field in ("cycle", "until"):
+        value = event[field]
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_CYCLE:
+            raise JourneyError(f"{where}: {field} is {_short(value)}, expected a whole number in 0..{MAX_CYCLE}")
+    for field, highest in _NUMBERS.items():
+        _check_number(f"{where}: {field}", event[field], 0, highest)
+    if not math.isclose(event["week"], event["cycle"] * cycle_weeks, rel_tol=1e-6, abs_tol=1e-6):
+        raise JourneyError(f"{where}: week is {event['week']:g}, expected {event['cycle'] * cycle_weeks:g} for its cycle")
+    if event["until"] < event["cycle"] or (event["until"] > event["cycle"] and event["kind"] != "treatment"):
+        raise JourneyError(f"{where}: until is {event['until']}, expected {event['cycle']}, or more for a treatment")
+    if not isinstance(event["doses"], str):
+        raise JourneyError(f"{where}: doses are {_short(event['doses'])}, expected text")
+    doses = read_doses(event)
+    if len(doses) != event["until"] - event["cycle"] or not all(0 <= dose <= 1 for dose in doses):
+        raise JourneyError(f"{where}: doses are {_short(event['doses'])}, expected a share for each of its cycles")
+
+
+def _check_link(graph: nx.DiGraph, first: str, second: str, link: Mapping[str, Any]) -> None:
+    where = f"link {_short(first)} -> {_short(second)}"
+    if set(link) != {"relation"} or link["relation"] not in RELATIONS:
+        raise JourneyError(f"{where} has {_short(dict(link))}, expected relation as one of {', '.join(RELATIONS)}")
+    if graph.nodes[first]["cycle"] > graph.nodes[second]["cycle"]:
+        raise JourneyError(
+            f"{where} runs back in time, from cycle {graph.nodes[first]['cycle']} to cycle {graph.nodes[second]['cycle']}"
+        )
+
+
+def _check_number(what: str, value: object, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not low <= value <= high:
+        raise JourneyError(f"{what} is {_short(value)}, expected a number in {low:g}..{high:g}")
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or a nest of lists
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,499 @@
+"""From an episode to a clinical event graph, and whether such a graph can be."""
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+
+from onco_gym.cards import Card
+from onco_gym.cards.schema import Derived, Sourced
+from onco_gym.journeys.events import KINDS, MAX_TEXT, OUTCOMES, RESISTANCE, SIMULATION, JourneyError, check, read_doses
+from onco_gym.knowledge.evidence import EvidenceGraph, Reason
+from onco_gym.knowledge.facts import KnowledgeError
+from onco_gym.knowledge.plausibility import history_problems, patient_problems
+
+if TYPE_CHECKING:
+    from onco_gym.interfaces.render import Snapshot
+
+RESPONSE = -0.3
+"""RECIST 1.1: change of the sum of diameters from which a tumour has responded (Eisenhauer, Eur J Cancer 2009;45:228)."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A patient at one visit, the start of a cycle. Names are the card's.
+
+    Attributes:
+        cycle: cycles since the first visit, which is 0.
+        given: the regimen of the cycle that ends here; None at the first visit.
+        dose: the share of it that was given, 0..1; 0 for a held cycle.
+        tests: tests with a result by now.
+        diameter: mm, the sum of diameters, if there was a scan.
+        change: of the sum since the start of the line, as a share, if there was a scan.
+        progressed: whether the disease has progressed on the current line.
+        progressions: progressions found so far; by default one for each line that has progressed.
+        severe: the organ class of a grade 3+ event in the cycle, or empty.
+        grades: toxicity grade by organ class.
+        stopped: whether toxicity stopped the regimen for good in this cycle.
+        markers: resistant clones found by now.
+        ecog: ECOG performance status.
+        alive: false at the visit that did not take place.
+        ended: whether follow-up ends here with the patient alive.
+    """
+
+    cycle: int
+    given: str | None = None
+    dose: float = 1.0
+    tests: tuple[str, ...] = ()
+    diameter: float | None = None
+    change: float | None = None
+    progressed: bool = False
+    progressions: int | None = None
+    severe: str = ""
+    grades: Mapping[str, float] = field(default_factory=dict)
+    stopped: bool = False
+    markers: tuple[str, ...] = ()
+    ecog: int | None = None
+    alive: bool = True
+    ended: bool = False
+
+
+def from_episode(env: Any) -> nx.DiGraph:
+    """The journey of the patient in ``env``, finished or under way; see :mod:`onco_gym.journeys.events` for the graph.
+
+    Args:
+        env: an :class:`onco_gym.interfaces.single.OncologyEnv`, wrapped or not, made with a render mode: without one it keeps
+            no history.
+
+    Raises:
+        JourneyError: if it is another environment, or has no history.
+    """
+    from onco_gym.interfaces.single import OncologyEnv
+
+    inner = getattr(env, "unwrapped", None)
+    if not isinstance(inner, OncologyEnv):
+        raise JourneyError(f"expected an environment of onco_gym with one patient, got {type(env).__name__}")
+    if not inner._history:
+        raise JourneyError("the environment keeps no history: make it with render_mode='ansi', and call reset()")
+    card, history = inner.engine.card, [inner._snapshot(values) for values in inner._history]
+    row = inner.engine.cohort.row(card, inner._info(inner._history[0])["patient"])
+    return from_records(card, row, list(_records(card, history, inner._ended)))
+
+
+def from_records(card: Card, patient_row: Mapping[str, Any], records: Sequence[Record]) -> nx.DiGraph:
+    """A journey from plain records, one a visit.
+
+    Args:
+        card: a validated card.
+        patient_row: the patient, readable values by variable, as :meth:`onco_gym.patients.Cohort.row` gives them.
+        records: visits in order, every cycle once, the first visit first.
+
+    Raises:
+        JourneyError: if a record does not fit the card or the one before it.
+    """
+    _check_records(card, records)
+    try:
+        return _Builder(card, patient_row, records).build()
+    except KnowledgeError as error:
+        raise JourneyError(str(error)) from None
+
+
+def validate(card: Card, graph: nx.DiGraph) -> list[str]:
+    """What is wrong with a journey, one message per problem; an empty list for one that can be.
+
+    Beside the form of the graph, this holds the patient and the treatments to :mod:`onco_gym.knowledge.plausibility`, and asks
+    that names are the card's, that findings are the patient's and come after their test, and that nothing follows death.
+    """
+    try:
+        check(graph)
+    except JourneyError as error:
+        return [str(error)]
+    if graph.graph["card"] != card.id:
+        return [f"the journey is of card {graph.graph['card']!r}, expected {card.id!r}"]
+    if graph.graph["cycle_weeks"] != card.cycle_weeks:
+        return [f"cycles of the journey last {graph.graph['cycle_weeks']:g} weeks, expected {card.cycle_weeks:g}"]
+    events = [event for _, event in graph.nodes(data=True)]
+    patient = dict(graph.graph["patient"])
+    strange = patient_problems(card, patient)
+    problems = _name_problems(card, events) + strange + ([] if strange else _finding_problems(card, patient, events))
+    deaths = sorted(event["cycle"] for event in events if event["kind"] == "outcome" and event["name"] == "death")
+    problems += history_problems(card, patient, list(_history(events)), deaths[0] if deaths else None, _results(events))
+    if len(deaths) > 1:
+        problems.append(f"the patient dies {len(deaths)} times, expected once at most")
+    for event in events:
+        if deaths and event["cycle"] > deaths[0] and event["kind"] != "treatment":
+            problems.append(f"{event['label']!r} at cycle {event['cycle']} comes after death at cycle {deaths[0]}")
+    return problems
+
+
+def _history(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, float]]:
+    """(cycle, regimen, dose) of every treated cycle, in order of time."""
+    for event in sorted((event for event in events if event["kind"] == "treatment"), key=lambda event: event["cycle"]):
+        yield from ((event["cycle"] + number, event["name"], dose) for number, dose in enumerate(read_doses(event)))
+
+
+def _results(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The cycle of each test's first result."""
+    found: dict[str, int] = {}
+    for event in events:
+        if event["kind"] == "test":
+            found[event["name"]] = min(event["cycle"], found.get(event["name"], event["cycle"]))
+    return found
+
+
+def _name_problems(card: Card, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    evidence = _evidence(card)
+    names: dict[str, Sequence[str]] = {
+        "test": [test.name for test in card.tests],
+        "biomarker": [*evidence.alterations, *(clone.name for clone in card.clones[1:])],
+        "toxicity": [organ.name for organ in card.organs],
+        "symptom": ["ecog"],
+        "scan": ["scan"],
+        "outcome": OUTCOMES,
+    }
+    problems = []
+    for event in events:
+        allowed = names.get(event["kind"])
+        if allowed is not None and event["name"] not in allowed:
+            problems.append(f"{event['kind']} {event['name']!r} at cycle {event['cycle']}: expected one of {', '.join(allowed)}")
+        if event["source"] not in card.sources and event["source"] != SIMULATION:
+            problems.append(f"{event['label']!r} has source {event['source']!r}, expected one of the card's or {SIMULATION!r}")
+    return problems
+
+
+def _finding_problems(card: Card, patient: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
+    evidence = _evidence(card)
+    present, tested = evidence.present(patient), _results(events)
+    problems = []
+    for event in events:
+        if event["kind"] != "biomarker" or event["name"] not in evidence.alterations:
+            continue
+        node = evidence.graph.nodes[f"alteration:{event['name']}"]
+        if node["variable"] in patient and event["name"] not in present:
+            problems.append(f"{event['name']} is found at cycle {event['cycle']}, but the patient does not have it")
+        if node["test"] and tested.get(node["test"], np.inf) > event["cycle"]:
+            problems.append(f"{event['name']} is found at cycle {event['cycle']}, expected a result of {node['test']} by then")
+    return problems
+
+
+@functools.lru_cache(maxsize=8)
+def _evidence(card: Card) -> EvidenceGraph:
+    return EvidenceGraph(card)
+
+
+def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator[Record]:
+    """What an environment kept, as records."""
+    regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
+    before = history[0].state
+    for number, snapshot in enumerate(history):
+        state = snapshot.state
+        last, alive, scanned = int(state.last[0]), bool(state.alive[0] > 0.5), bool(state.since_scan[0] == 0)
+        received = float(state.exposure[last, 0]) - float(before.exposure[last, 0])
+        yield Record(
+            cycle=int(state.cycle[0]),
+            given=regimens[last] if last >= 0 else None,
+            dose=min(max(received, 0.0), 1.0) if last >= 0 else 1.0,
+            tests=tuple(test.name for test, at in zip(card.tests, state.result_cycle[:, 0], strict=True) if at <= state.cycle[0]),
+            diameter=float(state.diameter[0]) if scanned else None,
+            change=float(state.diameter[0] / state.baseline[0] - 1) if scanned else None,
+            progressed=bool(state.progressed[0] > 0.5),
+            progressions=round(float(state.failed[0])),
+            severe=organs[int(np.argmax(state.toxicity[:, 0]))] if state.held[0] > 0.5 else "",
+            grades={organ: float(grade) for organ, grade in zip(organs, state.toxicity[:, 0], strict=True)},
+            stopped=bool(state.barred.sum() > before.barred.sum()),
+            markers=tuple(clone.name for clone, found in zip(card.clones[1:], state.marker[:, 0], strict=True) if found > 0.5),
+            ecog=int(np.floor(state.performance[0] + 0.5)),
+            alive=alive,
+            ended=ended and alive and number == len(history) - 1,
+        )
+        before = state
+
+
+def _check_records(card: Card, records: Sequence[Record]) -> None:
+    if not records:
+        raise JourneyError("there are no records, expected at least the first visit")
+    allowed = {
+        "regimen": {regimen.name for regimen in card.regimens},
+        "test": {test.name for test in card.tests},
+        "organ class": {organ.name for organ in card.organs},
+        "clone": {clone.name for clone in card.clones[1:]},
+    }
+    for number, record in enumerate(records):
+        where = f"record {number}"
+        if not isinstance(record, Record):
+            raise JourneyError(f"{where} is {type(record).__name__}, expected a Record")
+        if record.cycle != number:
+            raise JourneyError(f"{where} is of cycle {record.cycle!r}, expected every cycle once, from 0")
+        if (record.given is None) != (number == 0):
+            raise JourneyError(f"{where} has given {record.given!r}, expected None at the first visit and a regimen afterwards")
+        if not isinstance(record.dose, int | float) or not 0 <= record.dose <= 1:
+            raise JourneyError(f"{where} has dose {record.dose!r}, expected a share in 0..1")
+        if number and not records[number - 1].alive:
+            raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more records")
+        named = [("test", name) for name in record.tests] + [("clone", name) for name in record.markers]
+        named += [("organ class", name) for name in (record.severe, *record.grades) if name]
+        named += [("regimen", record.given)] if record.given is not None else []
+        for what, name in named:
+            if name not in allowed[what]:
+                raise JourneyError(f"{where} names {what} {name!r}, expected one of {', '.join(sorted(allowed[what]))}")
+
+
+@dataclass
+class _Event:
+    """A node under way."""
+
+    key: str
+    kind: str
+    name: str
+    label: str
+    cycle: int
+    source: str
+    value: float = 0.0
+    confidence: float = 1.0
+    doses: list[float] = field(default_factory=list)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """When it comes: by cycle, then by kind, an end last."""
+        return self.cycle, len(KINDS) if self.name in ("death", "end") else KINDS.index(self.kind)
+
+
+class _Builder:
+    """Walks through the records of one patient and notes events and what caused them."""
+
+    def __init__(self, card: Card, row: Mapping[str, Any], records: Sequence[Record]) -> None:
+        self._card, self._row, self._records = card, dict(row), records
+        self._evidence = _evidence(card)
+        self._regimens = {regimen.name: regimen for regimen in card.regimens}
+        self._events: dict[str, _Event] = {}
+        self._causes: dict[tuple[str, str], None] = {}
+        self._received: dict[str, float] = defaultdict(float)  # cycles, by regimen
+        self._line = 0
+        self._treatment: str | None = None  # regimen of the line
+        self._latest: dict[str, str] = {}  # the last event of a kind or name
+        self._answered: set[tuple[str, bool]] = set()  # progression, and whether by an active treatment
+        self._confidence = 1.0 - card.observation.scan_error
+
+    def build(self) -> nx.DiGraph:
+        """The graph."""
+        present = self._evidence.present(self._row)
+        before: Record | None = None
+        for record in self._records:
+            new_line = self._note_treatment(before, record) if before is not None else False
+            self._note_visit(before, record, present, new_line)
+            before = record
+        return self._graph()
+
+    def _graph(self) -> nx.DiGraph:
+        weeks = self._card.cycle_weeks
+        patient = {name: value for name, value in self._row.items() if value is not None}
+        graph = nx.DiGraph(card=self._card.id, title=_one_line(self._card.title), cycle_weeks=weeks, patient=patient)
+        events = sorted(self._events.values(), key=lambda event: event.place)
+        for event in events:
+            graph.add_node(
+                event.key,
+                kind=event.kind,
+                name=event.name,
+                label=event.label,
+                cycle=event.cycle,
+                week=event.cycle * weeks,
+                until=event.cycle + len(event.doses),
+                value=float(sum(event.doses)) if event.doses else event.value,
+                confidence=event.confidence,
+                source=event.source,
+                doses=" ".join(map(repr, event.doses)),
+            )
+        for first, second in itertools.pairwise(events):
+            graph.add_edge(first.key, second.key, relation="before")
+        for first_key, second_key in self._causes:
+            graph.add_edge(first_key, second_key, relation="causes")
+        check(graph)
+        return graph
+
+    def _note(self, kind: str, name: str, label: str, cycle: int, source: str, **figures: Any) -> str:
+        key = f"{kind}:{name}@{cycle}"
+        self._events[key] = _Event(key, kind, name, _one_line(label), cycle, source, **figures)
+        self._latest[kind] = self._latest[f"{kind}:{name}"] = key
+        return key
+
+    def _cause(self, first: str | None, second: str) -> None:
+        if first is not None:
+            self._causes[first, second] = None
+
+    def _note_treatment(self, before: Record, record: Record) -> bool:
+        """The cycle between two visits; whether it starts a line."""
+        assert record.given is not None
+        regimen = self._regimens[record.given]
+        new_line = regimen.active and record.given != self._treatment
+        if before.given != record.given:
+            self._start(before, record.given, new_line)
+        self._events[self._latest["treatment"]].doses.append(float(record.dose))
+        self._received[record.given] += record.dose
+        if new_line:
+            self._line, self._treatment = self._line + 1, record.given
+        return new_line
+
+    def _start(self, before: Record, name: str, new_line: bool) -> None:
+        """A treatment begins at visit ``before``."""
+        reasons = self._reasons(before, name, new_line)
+        source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
+        treatment = self._note("treatment", name, self._regimens[name].title, before.cycle, source)
+        for finding in dict.fromkeys(key for reason in reasons for key in self._findings(reason)):
+            self._cause(finding, treatment)
+        if before.progressed:
+            self._answer_progression(treatment, active=self._regimens[name].active)
+        if before.stopped:
+            self._cause(self._latest.get("outcome:stopped"), treatment)
+
+    def _reasons(self, before: Record, name: str, new_line: bool) -> list[Reason]:
+        """The rules that recommend a treatment which begins at visit ``before``.
+
+        What takes the place of a treatment before progression, as when a late result shows a target, may also rest on the rules
+        of the line that it takes over.
+        """
+        facts, resumed = self._facts(before), self._regimens[name].active and not new_line
+        reasons = self._evidence.why(name, facts, self._line if resumed else self._line + 1)
+        found = [reason for reason in reasons if reason.recommends]
+        if not found and new_line and self._line and not before.progressed:
+            facts.pop(f"prior_{self._treatment}", None)
+            found = [reason for reason in self._evidence.why(name, facts, self._line) if reason.recommends]
+        return found
+
+    def _answer_progression(self, treatment: str, active: bool) -> None:
+        """Progression causes the next change of treatment and, if that was a break, the next line."""
+        progression = self._latest.get("outcome:progression")
+        if progression is not None and (progression, active) not in self._answered:
+            self._answered.add((progression, active))
+            self._cause(progression, treatment)
+
+    def _facts(self, record: Record) -> dict[str, Any]:
+        """What the clinic knows at a visit, as the guideline asks for it."""
+        facts: dict[str, Any] = {f"known_{test.name}": test.name in record.tests for test in self._card.tests}
+        for variable in self._card.variables:
+            if variable.observed and variable.name in self._row and (variable.test is None or variable.test in record.tests):
+                facts[variable.name] = self._row[variable.name]
+        if record.ecog is not None:
+            facts["ecog"] = record.ecog
+        facts["progressed"] = record.progressed
+        facts |= {f"prior_{name}": cycles for name, cycles in self._received.items() if self._regimens[name].active}
+        facts |= {f"marker_{name}": True for name in record.markers}
+        return facts | {f"toxicity_{organ}": min(max(grade, 0.0), 5.0) for organ, grade in record.grades.items()}
+
+    def _findings(self, reason: Reason) -> Iterator[str]:
+        """Events so far of the findings that a rule rests on; a derived one rests on what implies it."""
+        for name in reason.alterations:
+            for finding in (name, *self._evidence.implied_by(name)):
+                if f"biomarker:{finding}" in self._latest:
+                    yield self._latest[f"biomarker:{finding}"]
+        for name in reason.markers:
+            if f"biomarker:{name}" in self._latest:
+                yield self._latest[f"biomarker:{name}"]
+
+    def _note_visit(self, before: Record | None, record: Record, present: Sequence[str], new_line: bool) -> None:
+        treatment = self._latest.get("treatment")
+        toxicity = self._note_toxicity(record, treatment)
+        if not record.alive:
+            death = self._note("outcome", "death", "Death", record.cycle, SIMULATION)
+            self._cause(toxicity, death)
+            self._cause(self._latest.get("outcome:progression"), death)
+            return
+        self._note_tests(before, record, present)
+        if record.ecog is not None and (before is None or record.ecog != before.ecog):
+            worse = before is not None and before.ecog is not None and record.ecog > before.ecog
+            symptom = self._note("symptom", "ecog", f"ECOG {record.ecog}", record.cycle, SIMULATION, value=float(record.ecog))
+            self._cause(toxicity if worse else None, symptom)
+        markers = self._note_markers(before, record)
+        self._note_scan(before, record, markers, new_line)
+        if record.ended:
+            self._note("outcome", "end", "Alive at the end of follow-up", record.cycle, SIMULATION)
+
+    def _note_toxicity(self, record: Record, treatment: str | None) -> str | None:
+        """A grade 3+ event of the cycle that ends here, and the stop that may follow."""
+        toxicity = None
+        if record.severe:
+            organ = next(organ for organ in self._card.organs if organ.name == record.severe)
+            source = self._source(self._regimens[record.given]) if record.given else SIMULATION
+            label, grade = f"Grade 3+: {organ.title}", record.grades.get(record.severe, 3.0)
+            toxicity = self._note("toxicity", record.severe, label, record.cycle, source, value=float(grade))
+            self._cause(treatment, toxicity)
+        if record.stopped and record.alive:
+            stop = self._note("outcome", "stopped", "Stopped for toxicity", record.cycle, SIMULATION)
+            self._cause(toxicity or treatment, stop)
+        return toxicity
+
+    def _note_tests(self, before: Record | None, record: Record, present: Sequence[str]) -> None:
+        """Results that came since the last visit; what needs no test is known at the first."""
+        fresh = [test for test in self._card.tests if test.name in record.tests and (not before or test.name not in before.tests)]
+        for test in fresh:
+            self._note("test", test.name, test.title, record.cycle, self._source(test))
+        for name in present:
+            variable, _ = self._evidence.variable_of(name)
+            shown = variable.observed and not (isinstance(variable, Derived) and self._evidence.implied_by(name))
+            arrived = variable.test in [test.name for test in fresh] if variable.test else before is None
+            if shown and arrived:
+                finding = self._note("biomarker", name, _words(name), record.cycle, self._source(variable), value=1.0)
+                self._cause(self._latest[f"test:{variable.test}"] if variable.test else None, finding)
+
+    def _note_markers(self, before: Record | None, record: Record) -> list[str]:
+        """Resistant clones found now; those are returned that escape the line's treatment, which brought them out."""
+        escaping = []
+        for clone in self._card.clones[1:]:
+            if clone.name not in record.markers or (before is not None and clone.name in before.markers):
+                continue
+            label = f"{RESISTANCE}{clone.title}"
+            key = self._note("biomarker", clone.name, label, record.cycle, self._source(clone), value=1.0)
+            if self._treatment and self._evidence.known_resistant(clone.name, self._treatment).escapes:
+                self._cause(self._latest[f"treatment:{self._treatment}"], key)
+                escaping.append(key)
+        return escaping
+
+    def _note_scan(self, before: Record | None, record: Record, markers: Sequence[str], new_line: bool) -> None:
+        scan = None
+        if record.diameter is not None:
+            change = "" if record.change is None or before is None else f" ({record.change:+.0%})"
+            label, size = f"Scan: {record.diameter:.0f} mm{change}", float(record.diameter)
+            figures = {"value": size, "confidence": self._confidence}
+            scan = self._note("scan", "scan", label, record.cycle, SIMULATION, **figures)
+        if new_line:
+            self._latest.pop("outcome:response", None)
+        if _progresses(before, record, new_line):
+            progression = self._note_outcome("progression", "Progression", record.cycle)
+            self._cause(scan, progression)
+            for marker in markers:
+                self._cause(marker, progression)
+        elif self._responds(record) and "outcome:response" not in self._latest:
+            response = self._note_outcome("response", "Response", record.cycle)
+            self._cause(scan, response)
+            self._cause(self._latest.get(f"treatment:{self._treatment}"), response)
+
+    def _responds(self, record: Record) -> bool:
+        on_treatment = self._line > 0 and not record.progressed
+        return on_treatment and record.change is not None and record.change <= RESPONSE
+
+    def _note_outcome(self, name: str, label: str, cycle: int) -> str:
+        return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)
+
+    def _source(self, table: Sourced) -> str:
+        """The first citation that is more than an estimate, or the first."""
+        published = [key for key in table.source if self._card.sources[key].checked != "estimate"]
+        return (published or list(table.source))[0]
+
+
+def _progresses(before: Record | None, record: Record, new_line: bool) -> bool:
+    """Whether progression was found at this visit."""
+    if before is not None and before.progressions is not None and record.progressions is not None:
+        return record.progressions > before.progressions
+    return record.progressed and (before is None or not before.progressed or new_line)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("=", ": ")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_TEXT]

@@ -1,0 +1,137 @@
+"""Readable values of a patient as the columns that conditions on a card are computed from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.checks import order, owner, patient_vocabulary
+from onco_gym.cards.expressions import parse
+from onco_gym.cards.schema import Bernoulli, Case, Categorical, Derived, Variable
+
+Columns = Mapping[str, NDArray[Any]]
+"""Variable or flag name to (n,) values; categorical variables as level codes in the card's order, as a cohort has them."""
+
+
+class KnowledgeError(ValueError):
+    """A question that cannot be answered from the card; the message names what was expected."""
+
+
+def read_row(card: Card, row: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Readable values as columns of one patient.
+
+    Args:
+        card: a validated card.
+        row: readable values by variable or flag; None is unknown.
+
+    Returns:
+        Columns of length 1, those of known flags included, and messages on what could not be read.
+    """
+    columns: dict[str, NDArray[Any]] = {}
+    problems: list[str] = []
+    vocabulary = patient_vocabulary(card)
+    flags: list[tuple[str, Categorical]] = []
+    for name, value in row.items():
+        if value is None:
+            continue
+        if name not in vocabulary:
+            problems.append(f"{name!r} is no variable of {card.id}; expected some of {', '.join(vocabulary)}")
+            continue
+        variable = owner(card, name)
+        try:
+            if isinstance(variable, Categorical) and name != variable.name:
+                columns[name] = np.array([_boolean(value)])
+                flags.append((name, variable))
+            else:
+                columns[name] = np.array([_coded(variable, value)])
+        except ValueError as error:
+            problems.append(f"{name} is {value!r}, {error}")
+    for name, variable in flags:
+        problems += _settle_flag(name, variable, columns)
+    return with_flags(card, columns), problems
+
+
+def with_derived(card: Card, columns: Columns) -> dict[str, NDArray[Any]]:
+    """``columns`` with the derived variables that follow from them."""
+    result = with_flags(card, columns)
+    by_name = {variable.name: variable for variable in card.variables}
+    for name in order(card):
+        variable = by_name[name]
+        if isinstance(variable, Derived) and name not in result and all(parent in result for parent in variable.parents):
+            result[name] = holds(card, variable.holds, result)
+    return result
+
+
+def case_value(card: Card, cases: Sequence[Case], columns: Columns) -> float | None:
+    """The value of the case that applies to one patient (columns of length 1), or None where too little is known to tell."""
+    for case in cases:
+        if not case.when:
+            return case.value
+        if any(name not in columns for name in parse(case.when, patient_vocabulary(card)).names):
+            return None
+        if holds(card, case.when, columns)[0]:
+            return case.value
+    return None
+
+
+def holds(card: Card, text: str, columns: Columns) -> NDArray[np.bool_]:
+    """(n,) where a condition on patients holds; (1,) where it reads no column."""
+    return np.atleast_1d(parse(text, patient_vocabulary(card)).holds(columns))
+
+
+def with_flags(card: Card, columns: Columns) -> dict[str, NDArray[Any]]:
+    """``columns`` with a true/false column for every flag of their categorical variables."""
+    result = dict(columns)
+    for variable in card.variables:
+        if isinstance(variable, Categorical) and variable.name in columns:
+            for flag in variable.flags:
+                result[flag] = columns[variable.name] == variable.levels.index(flag)
+    return result
+
+
+def unknown(card: Card, name: str) -> NDArray[Any]:
+    """(1,) how a variable or flag reads that is not known: false, level -1, or not a number."""
+    variable = owner(card, name)
+    if isinstance(variable, Categorical):
+        return np.array([-1]) if name == variable.name else np.array([False])
+    return np.array([False]) if isinstance(variable, Bernoulli | Derived) else np.array([np.nan])
+
+
+def shown(variable: Variable, columns: Columns, index: int = 0) -> str:
+    """The value of the patient at ``index``, as a person would write it."""
+    value = columns[variable.name][index]
+    if isinstance(variable, Categorical):
+        return repr(variable.levels[int(value)])
+    return str(bool(value)) if isinstance(variable, Bernoulli | Derived) else f"{value:g}"
+
+
+def _settle_flag(name: str, variable: Categorical, columns: dict[str, NDArray[Any]]) -> list[str]:
+    """A flag that is true gives its variable, if that is unknown; one that contradicts it is a problem."""
+    said = bool(columns[name][0])
+    if variable.name not in columns:
+        if said:
+            columns[variable.name] = np.array([variable.levels.index(name)])
+        return []
+    level = variable.levels[int(columns[variable.name][0])]
+    return [] if said == (level == name) else [f"{name} is {said}, expected {level == name} since {variable.name} is {level!r}"]
+
+
+def _coded(variable: Variable, value: Any) -> Any:
+    match variable:
+        case Categorical():
+            if not isinstance(value, str) or value not in variable.levels:
+                raise ValueError(f"expected one of {list(variable.levels)}")
+            return variable.levels.index(value)
+        case Bernoulli() | Derived():
+            return _boolean(value)
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
+        raise ValueError("expected a finite number")
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError("expected True or False")
+    return bool(value)

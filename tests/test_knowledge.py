@@ -1,0 +1,439 @@
+"""What a card knows: its evidence graph, the questions to it, and what it rules out."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from conftest import CARDS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onco_gym import CausalGenerator, load_card
+from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Discrete
+from onco_gym.knowledge import Guideline
+from onco_gym.knowledge.evidence import STATUSES, EvidenceGraph, guideline_columns
+from onco_gym.knowledge.facts import KnowledgeError
+from onco_gym.knowledge.plausibility import history_problems, implausible, patient_problems, targeted
+from onco_gym.knowledge.relations import KINDS, mentions
+
+GRAPHS = {name: EvidenceGraph(load_card(name)) for name in CARDS}
+RELATIONS = {
+    ("disease", "regimen"): {"treated_by"},
+    ("regimen", "mechanism"): {"has_mechanism"},
+    ("mechanism", "alteration"): {"acts_on", "modified_by"},
+    ("alteration", "alteration"): {"implies"},
+    ("alteration", "clone"): {"harbours"},
+    ("clone", "mechanism"): {"resists"},
+    ("rule", "regimen"): {"recommends", "discourages"},
+    ("rule", "alteration"): {"requires"},
+    ("rule", "clone"): {"requires"},
+}
+
+
+@pytest.fixture(params=CARDS)
+def evidence(request):
+    return GRAPHS[request.param]
+
+
+@pytest.fixture
+def lung():
+    return GRAPHS["nsclc"]
+
+
+def row_of(card, seed=0, **do):
+    return CausalGenerator(card).sample(1, seed=seed, do=do or None).row(card, 0)
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def test_nodes_and_edges_are_of_known_kinds(evidence):
+    graph = evidence.graph
+    assert set(nx.get_node_attributes(graph, "kind").values()) == set(KINDS)
+    assert len(nx.get_node_attributes(graph, "kind")) == len(graph), "a node without a kind was made by a dangling edge"
+    for first, second, relation in graph.edges(data="relation"):
+        kinds = graph.nodes[first]["kind"], graph.nodes[second]["kind"]
+        assert relation in ({"cites"} if kinds[1] == "source" else RELATIONS[kinds]), (first, second, relation)
+
+
+def test_the_graph_carries_the_figures_of_the_card(evidence):
+    card, graph = evidence.card, evidence.graph
+    for regimen in card.regimens:
+        kill = {
+            graph.nodes[m]["name"]: e["kill"] for _, m, e in graph.out_edges(f"regimen:{regimen.name}", data=True) if "kill" in e
+        }
+        assert kill == regimen.kill
+        assert graph.has_edge(f"disease:{card.id}", f"regimen:{regimen.name}")
+    for clone in card.clones:
+        for mechanism, share in clone.resistance.items():
+            assert graph.edges[f"clone:{clone.name}", f"mechanism:{mechanism}"]["share"] == share
+    for number, rule in enumerate(card.guideline):
+        edge = graph.edges[f"rule:{number}", f"regimen:{rule.regimen}"]
+        assert (edge["status"], edge["level"], edge["escat"], edge["when"]) == (rule.status, rule.level, rule.escat, rule.when)
+        assert (edge["relation"] == "recommends") == (rule.status in ("preferred", "option", "later"))
+    for kind, rows in (("mechanism", card.mechanisms), ("regimen", card.regimens), ("clone", card.clones)):
+        for row in rows:
+            cited = [graph.nodes[s]["name"] for _, s, r in graph.out_edges(f"{kind}:{row.name}", data="relation") if r == "cites"]
+            assert cited == list(dict.fromkeys(row.source))
+
+
+def test_what_can_be_tested_is_an_alteration(evidence):
+    for variable in evidence.card.variables:
+        if variable.test and isinstance(variable, Bernoulli | Derived):
+            assert variable.name in evidence.alterations
+        if variable.test and isinstance(variable, Categorical):
+            assert set(variable.flags) <= set(evidence.alterations)
+    assert not set(evidence.alterations) & {v.name for v in evidence.card.variables if v.tier != "biology"}
+
+
+def test_same_card_same_graph_in_the_same_order(evidence):
+    again = EvidenceGraph(evidence.card).graph
+    assert list(again.nodes(data=True)) == list(evidence.graph.nodes(data=True))
+    assert list(again.edges(data=True)) == list(evidence.graph.edges(data=True))
+
+
+def test_the_graph_can_be_written(evidence, tmp_path):
+    nx.write_graphml(evidence.graph, tmp_path / "evidence.graphml")
+    read = nx.read_graphml(tmp_path / "evidence.graphml")
+    assert set(read) == set(evidence.graph)
+    assert set(read.edges) == set(evidence.graph.edges)
+
+
+def test_conditions_are_read_with_their_sign(nsclc):
+    assert mentions(nsclc, "ALK and not squamous and age > 70") == {"ALK": "present", "squamous": "absent"}
+    assert mentions(nsclc, "not (ALK or pdl1 != 'from_50')") == {"ALK": "absent", "pdl1=from_50": "present"}
+    assert mentions(nsclc, "(ALK and not RET) or (RET and not ALK)") == {"ALK": "either", "RET": "either"}
+    assert mentions(nsclc, "driver in ['RET', 'none']") == {"RET": "present", "driver=none": "present"}
+    assert mentions(nsclc, "marker_gatekeeper and smoking == 'ever'") == {"marker_gatekeeper": "present"}
+
+
+def test_derived_alterations_follow_from_others(lung):
+    assert lung.implied_by("egfr_sensitising") == ("EGFR_ex19del", "EGFR_L858R")
+    assert "BRAF_V600E" in GRAPHS["melanoma"].implied_by("BRAF_V600")
+    assert lung.implied_by("ALK") == ()
+
+
+# ---------------------------------------------------------------- options and reasons
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(CARDS), seed=st.integers(0, 2**20), line=st.integers(1, 4), progressed=st.booleans(), data=st.data())
+def test_options_are_what_the_guideline_says(name, seed, line, progressed, data):
+    evidence = GRAPHS[name]
+    card = evidence.card
+    active = [regimen.name for regimen in card.regimens if regimen.active]
+    prior = data.draw(st.lists(st.sampled_from(active), max_size=line - 1, unique=True))
+    facts = {**row_of(card, seed), "progressed": progressed, **{f"prior_{regimen}": 4 for regimen in prior}}
+    options = evidence.options(facts, line)
+
+    guideline, columns = Guideline(card), guideline_columns(card, facts, line)
+    names = [regimen.name for regimen in card.regimens]
+    matches = guideline.matches(columns)[:, 0]
+    against = {names[r] for r in guideline.regimen[matches & ~guideline.recommends]}
+    assert {option.regimen for option in options} == {
+        names[r] for r in guideline.regimen[matches & guideline.recommends]
+    } - against
+    choice = int(guideline.first_choice(columns, np.ones((1, len(names)), bool), -1)[0])
+    assert (choice == -1 and not options) or names[choice] in [option.regimen for option in options]
+    ranks = [(STATUSES.index(option.status), option.level) for option in options]
+    assert ranks == sorted(ranks)
+    for regimen in data.draw(st.lists(st.sampled_from(names), min_size=3, max_size=3)):
+        reasons = evidence.why(regimen, facts, line)
+        assert [reason.rule for reason in reasons] == [
+            r for r in np.flatnonzero(matches) if names[guideline.regimen[r]] == regimen
+        ]
+
+
+def test_a_flag_is_enough_to_find_the_drug(lung):
+    options = lung.options({"EGFR_L858R": True, "ecog": 2, "age": 80}, line=1)
+    assert options[0].regimen == "osimertinib"
+    assert (options[0].status, options[0].level, options[0].escat) == ("preferred", "A", "I-A")
+    assert options[0].reasons[0].alterations == ("egfr_sensitising",)
+    assert "Osimertinib" in str(options[0])
+
+
+def test_reasons_name_rules_findings_and_citations(lung):
+    facts = {"ALK": True, "brain_metastases": True, "marker_solvent_front": True}
+    (against,) = [reason for reason in lung.why("alectinib", facts, 2) if not reason.recommends]
+    assert against.status == "not_recommended"
+    assert against.alterations == ("ALK",)
+    assert against.markers == ("solvent_front",)
+    assert [source.key for source in against.sources] == ["gainor2016"]
+    text = str(against)
+    assert "alectinib is not recommended (level B)" in text
+    assert "solvent_front found" in text
+    assert "Gainor Cancer Discov 2016" in text
+    assert "alectinib" not in [option.regimen for option in lung.options(facts, 2)]
+
+
+def test_only_what_decided_is_named(lung):
+    facts = {"MET_ex14": True, "ecog": 1}
+    (reason,) = [r for r in lung.why("pembrolizumab_platinum_pemetrexed", facts, 2) if "BRAF_V600E or MET_ex14" in r.when]
+    assert reason.alterations == ("MET_ex14",)
+    assert reason.absent == ("squamous",)
+
+
+def test_what_is_not_known_recommends_nothing_that_needs_it(lung):
+    untested = {option.regimen for option in lung.options({"ecog": 1, "age": 60, "smoking": "ever"}, 1)}
+    assert untested
+    assert "osimertinib" not in untested
+    assert "alectinib" not in untested
+    known = lung.why("osimertinib", {"driver": "none"}, 1)
+    assert known
+    assert not any(reason.recommends for reason in known)
+    assert lung.why("osimertinib", {}, 1) == [], "without a test there is nothing against it either"
+
+
+@pytest.mark.parametrize(
+    ("facts", "line", "message"),
+    [
+        ({"EGRF_L858R": True}, 1, "no fact 'EGRF_L858R'; expected some of age"),
+        ({"driver": "EGFR"}, 1, "driver is 'EGFR', expected one of"),
+        ({"ALK": "yes"}, 1, "ALK is 'yes', expected True or False"),
+        ({"ALK": True, "driver": "RET"}, 1, "ALK is True, expected False since driver is 'RET'"),
+        ({"driver": "ALK", "egfr_sensitising": True}, 1, "egfr_sensitising is True, expected False"),
+        ({"age": -4}, 1, "age is -4, expected a number in 25..95"),
+        ({"ecog": 7}, 1, "ecog is 7, expected a number in 0..4"),
+        ({"toxicity_immune": float("nan")}, 1, "toxicity_immune is nan, expected a number in 0..5"),
+        ({"line": 2}, 1, "expected it as an argument"),
+        ({}, 0, "line is 0, expected a whole number from 1"),
+        ({}, True, "line is True, expected a whole number from 1"),
+    ],
+)
+def test_facts_that_cannot_be_are_refused(lung, facts, line, message):
+    with pytest.raises(KnowledgeError, match=message):
+        lung.options(facts, line)
+
+
+# ---------------------------------------------------------------- resistance
+
+
+def test_known_resistance(lung):
+    gatekeeper = lung.known_resistant("gatekeeper", "gefitinib_erlotinib")
+    assert gatekeeper
+    assert [(escape.clone, escape.mechanism) for escape in gatekeeper.escapes] == [("gatekeeper", "egfr_1g")]
+    assert gatekeeper.escaped == gatekeeper.escapes[0].share == lung.card.clones[1].resistance["egfr_1g"]
+    assert [source.key for source in gatekeeper.escapes[0].sources] == list(lung.card.clones[1].source)
+    assert "gatekeeper is known to resist gefitinib_erlotinib" in str(gatekeeper)
+    assert not lung.known_resistant("gatekeeper", "osimertinib")
+    assert lung.known_resistant("gatekeeper", "osimertinib").escapes == ()
+
+
+def test_resistance_of_an_alteration():
+    colon, lung = GRAPHS["colorectal"], GRAPHS["nsclc"]
+    for name in ("RAS_mutant", "NRAS", "KRAS_other"):
+        assert colon.known_resistant(name, "cetuximab"), name
+    with_chemotherapy = colon.known_resistant("RAS_mutant", "panitumumab_folfox")
+    assert not with_chemotherapy, "the chemotherapy still acts"
+    assert 0 < with_chemotherapy.escaped < 0.8
+    assert lung.known_resistant("ALK", "osimertinib"), "another driver leaves no target"
+    assert not lung.known_resistant("KRAS_G12C", "sotorasib"), "it is what the drug acts on"
+    assert not lung.known_resistant("tp53_mutation", "osimertinib"), "says nothing of the target"
+
+
+def test_every_way_of_escape_is_listed(evidence):
+    card = evidence.card
+    for regimen in card.regimens:
+        escapes = evidence.resistance_of(regimen.name)
+        shares = [escape.share for escape in escapes]
+        assert shares == sorted(shares, reverse=True)
+        assert all(0 < share <= 1 for share in shares)
+        clones = {(escape.clone, escape.mechanism): escape.share for escape in escapes if escape.clone}
+        expected = {(c.name, m): s for c in card.clones for m, s in c.resistance.items() if m in regimen.kill and s > 0}
+        assert clones == expected
+        assert all(escape.sources for escape in escapes)
+    assert evidence.resistance_of("drug_holiday") == []
+
+
+def test_unknown_names_say_what_was_expected(lung):
+    with pytest.raises(KnowledgeError, match="NSCLC has no regimen 'aspirin'; expected one of best_supportive_care"):
+        lung.why("aspirin", {}, 1)
+    with pytest.raises(KnowledgeError, match="no regimen 'aspirin'"):
+        lung.resistance_of("aspirin")
+    with pytest.raises(KnowledgeError, match="no regimen 'aspirin'"):
+        lung.known_resistant("ALK", "aspirin")
+    with pytest.raises(KnowledgeError, match="no alteration or clone 'age'; expected one of squamous"):
+        lung.known_resistant("age", "osimertinib")
+
+
+# ---------------------------------------------------------------- patients that can be
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(CARDS), seed=st.integers(0, 2**32))
+def test_patients_of_the_generator_are_plausible(name, seed):
+    card = load_card(name)
+    cohort = CausalGenerator(card).sample(400, seed=seed)
+    assert not implausible(card, cohort.columns).any()
+    assert patient_problems(card, cohort.row(card, seed % 400)) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(CARDS), seed=st.integers(0, 2**20), data=st.data())
+def test_one_by_one_and_all_at_once_agree(name, seed, data):
+    card = load_card(name)
+    cohort = CausalGenerator(card).sample(12, seed=seed)
+    rng = np.random.default_rng(seed)
+    for column in data.draw(st.lists(st.sampled_from(list(cohort.columns)), min_size=1, max_size=6, unique=True)):
+        cohort.columns[column] = rng.permutation(cohort.columns[column])
+    one_by_one = [bool(patient_problems(card, cohort.row(card, index))) for index in range(len(cohort))]
+    assert one_by_one == implausible(card, cohort.columns).tolist()
+
+
+def test_a_value_of_probability_0_is_impossible_and_only_that(card):
+    """Every cause with a probability of exactly 0 or 1 on the card is found, whatever the disease."""
+    generator, found = CausalGenerator(card), 0
+    cohort = generator.sample(300, seed=3)
+    for variable in card.variables:
+        if isinstance(variable, Derived):
+            changed = {**cohort.columns, variable.name: ~cohort.columns[variable.name]}
+            assert implausible(card, changed).all(), variable.name
+            found += 1
+        elif isinstance(variable, Bernoulli):
+            chance = generator._probability(variable, cohort.columns, 300)
+            columns = {variable.name: cohort.columns[variable.name], **{p: cohort.columns[p] for p in variable.parents}}
+            assert np.array_equal(implausible(card, {**columns, variable.name: np.ones(300, bool)}), chance == 0)
+            assert np.array_equal(implausible(card, {**columns, variable.name: np.zeros(300, bool)}), chance == 1)
+            found += int((chance == 0).any())
+        elif isinstance(variable, Discrete):
+            assert not implausible(card, {variable.name: cohort.columns[variable.name]}).any()
+    assert found or not any(isinstance(variable, Derived) for variable in card.variables)
+
+
+def test_problems_name_the_variable_the_value_and_what_was_expected():
+    card = load_card("breast")
+    row = row_of(card, 2, subtype="triple_negative")
+    assert patient_problems(card, row) == []
+    cases = {
+        "age is -3, expected a number in 20..98 years": {"age": -3},
+        "age is nan, expected a finite number": {"age": float("nan")},
+        "sex is 'other', expected one of ['female', 'male']": {"sex": "other"},
+        "rural is 1, expected True or False": {"rural": 1},
+        "deprivation is 2.5, expected one of [1.0, 2.0, 3.0, 4.0, 5.0]": {"deprivation": 2.5},
+        "hormone_receptor is True, expected False given subtype 'triple_negative'": {"hormone_receptor": True},
+        "her2_positive is True, expected False since subtype is 'triple_negative'": {"her2_positive": True},
+        "treatment_delay_days is -1, expected a number in 0..120 days": {"treatment_delay_days": -1},
+    }
+    for message, change in cases.items():
+        assert patient_problems(card, {**row, **change}) == [message]
+    assert patient_problems(card, {**row, "shoe_size": 43})[0].startswith(
+        "'shoe_size' is no variable of Breast; expected some of age"
+    )
+
+
+def test_a_zero_weight_is_impossible(nsclc):
+    variables = [
+        variable.model_copy(
+            update={"weights": tuple(w.model_copy(update={"weights": (0.0, *w.weights[1:])}) for w in variable.weights)}
+        )
+        if variable.name == "pdl1"
+        else variable
+        for variable in nsclc.variables
+    ]
+    changed = nsclc.model_copy(update={"variables": tuple(variables)})
+    assert patient_problems(nsclc, {"driver": "ALK", "pdl1": "below_1"}) == []
+    (problem,) = patient_problems(changed, {"driver": "ALK", "pdl1": "below_1"})
+    assert problem == "pdl1 is 'below_1', expected one of ['from_1_to_49', 'from_50'] given driver 'ALK'"
+    assert patient_problems(changed, {"pdl1": "below_1"}) == [], "with unknown parents nothing is ruled out"
+
+
+def test_what_is_unknown_is_no_problem(card):
+    assert patient_problems(card, {}) == []
+    assert patient_problems(card, {variable.name: None for variable in card.variables}) == []
+
+
+def test_columns_must_be_the_cards(nsclc):
+    with pytest.raises(KnowledgeError, match="no variable 'shoes' in NSCLC; expected some of age"):
+        implausible(nsclc, {"shoes": np.zeros(3)})
+    with pytest.raises(KnowledgeError, match="expected columns of one length"):
+        implausible(nsclc, {"age": np.full(3, 60.0), "rural": np.zeros(2, bool)})
+    with pytest.raises(KnowledgeError, match="expected numbers or level codes"):
+        implausible(nsclc, {"sex": np.array(["female"])})
+    assert implausible(nsclc, {"age": np.array([60.0, np.nan, -1.0, 200.0]), "sex": np.array([0, 1, 2, 0])}).tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+# ---------------------------------------------------------------- histories that can be
+
+
+def test_a_plain_history_is_no_problem(card):
+    regimen = next(regimen for regimen in card.regimens if regimen.active and not regimen.max_cycles)
+    history = [(cycle, regimen.name) for cycle in range(6)] + [
+        (6, "drug_holiday"),
+        (7, regimen.name),
+        (8, "best_supportive_care"),
+    ]
+    assert history_problems(card, {}, history, death_cycle=9) == []
+    assert history_problems(card, {}, []) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ([(0, "aspirin")], "cycle 0: 'aspirin' is no regimen of NSCLC; expected one of best_supportive_care"),
+        ([(-1, "docetaxel")], "cycle -1: docetaxel is given before the first visit, expected a cycle from 0"),
+        ([(3, "docetaxel"), (2, "docetaxel")], "cycle 2: docetaxel comes after cycle 3 in the history, expected a cycle from 4"),
+        ([(3, "docetaxel"), (3, "docetaxel")], "cycle 3: docetaxel comes after cycle 3 in the history, expected a cycle from 4"),
+        (
+            [(0, "docetaxel"), (1, "drug_holiday"), (2, "sotorasib"), (3, "docetaxel")],
+            "cycle 3: docetaxel is taken up again after it was left for sotorasib, expected a new regimen",
+        ),
+        (
+            [(cycle, "carboplatin_paclitaxel") for cycle in range(9)],
+            "cycle 6: carboplatin_paclitaxel goes on after 6 cycles, expected at most 6 of it",
+        ),
+        ([(20, "docetaxel")], "cycle 20: docetaxel is given after death at cycle 20, expected nothing from then on"),
+        ([(1.5, "docetaxel")], "entry 0 of the history is (1.5, 'docetaxel'), expected a whole number of cycles first"),
+        ([(0, 7)], "entry 0 of the history is (0, 7), expected the name of a regimen second"),
+        ([(0, "docetaxel", 2.0)], "entry 0 of the history is (0, 'docetaxel', 2.0), expected a dose in 0..1 third"),
+        (["docetaxel"], "entry 0 of the history is 'docetaxel', expected (cycle, regimen) or (cycle, regimen, dose)"),
+    ],
+)
+def test_what_is_wrong_with_a_history_is_said_once(nsclc, history, message):
+    (problem,) = history_problems(nsclc, {}, history, death_cycle=20)
+    assert problem.startswith(message)
+
+
+def test_held_cycles_do_not_count(nsclc):
+    doses = [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+    history = [(cycle, "carboplatin_paclitaxel", dose) for cycle, dose in enumerate(doses)]
+    assert history_problems(nsclc, {}, history) == []
+    assert len(history_problems(nsclc, {}, [*history, (8, "carboplatin_paclitaxel", 1.0)])) == 1
+    begun = [(0, "docetaxel", 0.3), (1, "sotorasib", 1.0), (2, "docetaxel", 1.0)]
+    assert history_problems(nsclc, {}, begun) == [], "less than half a cycle does not close a line"
+
+
+def test_a_drug_without_its_target(nsclc):
+    history = [(0, "osimertinib"), (1, "osimertinib"), (2, "osimertinib_platinum_pemetrexed")]
+    assert history_problems(nsclc, {"driver": "EGFR_L858R"}, history) == []
+    assert history_problems(nsclc, {}, history) == [], "what is unknown rules nothing out"
+    (problem,) = history_problems(nsclc, {"driver": "KRAS_G12C"}, history)
+    assert problem == (
+        "cycle 0: osimertinib has nothing to act on, expected EGFR_ex19del or EGFR_L858R or EGFR_ex20ins; "
+        "the patient has driver 'KRAS_G12C'"
+    )
+    (later,) = history_problems(nsclc, {"driver": "KRAS_G12C"}, history, results={"ngs": 1})
+    assert later.startswith("cycle 1: osimertinib"), "it is a problem from when the result is known"
+    assert history_problems(nsclc, {"driver": "KRAS_G12C"}, history, results={}) == []
+
+
+def test_targets_follow_from_the_card(card):
+    """Whoever has no target by the card's own cases, and nobody else, is reported; no regimen is named in the code."""
+    mechanisms = {mechanism.name: mechanism for mechanism in card.mechanisms}
+    generator = CausalGenerator(card)
+    cohort = generator.sample(30, seed=11)
+    reported = 0
+    for index in range(len(cohort)):
+        row = cohort.row(card, index)
+        for regimen in card.regimens:
+            expected = bool(regimen.kill) and all(
+                targeted(mechanisms[name])
+                and generator._case(mechanisms[name].sensitivity, {k: v[[index]] for k, v in cohort.columns.items()}, 1)[0] <= 0.1
+                for name in regimen.kill
+            )
+            assert bool(history_problems(card, row, [(0, regimen.name)])) == expected, (row, regimen.name)
+            reported += expected
+    assert reported
