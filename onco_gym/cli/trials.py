@@ -239,7 +239,7 @@ def _line(row: "Reproduction") -> tuple[str, ...]:
     ratio = pair(row.pfs_hazard_ratio.value, arm.pfs_hazard_ratio, ".2f") if row.pfs_hazard_ratio else ""
     return (
         arm.trial,
-        f"{arm.prior + ' | ' if arm.prior else ''}{arm.protocol}",
+        arm.protocol.split(">")[0].strip() + (f", after {arm.prior}" if arm.prior else ""),
         pair(result.response.value, arm.response, ".0%"),
         pair(result.progression_free.median().value, arm.pfs_months, ".1f"),
         pair(result.overall.median().value, arm.os_months, ".1f"),

@@ -67,7 +67,8 @@ class CausalGenerator:
                 part = part.take(np.flatnonzero(np.broadcast_to(condition.holds(with_flags(self.card, part.columns)), size)))
             parts.append(part)
             found += len(part)
-            if found < n and drawn >= max_draws:
+            hopeless = drawn >= 250_000 and 2 * found * max_draws < n * drawn  # far too rare: say so at once
+            if found < n and (drawn >= max_draws or hopeless):
                 raise CohortError(f"{where!r} holds for {found} of {drawn} patients drawn; {n} were asked for")
             rate = max(found, 1) / drawn
             size = int(min(max(1024, 1.2 * (n - found) / rate), 262_144))
