@@ -12,7 +12,7 @@ from onco_gym.cards.load import digest
 from onco_gym.trials.plots import against_published, published_panels, save
 from onco_gym.trials.published import Figure, Reproduction, accuracy, relative_error, reproduce
 
-PATIENTS, SEED = 1000, 0
+PATIENTS, SEED = 1000, 1  # the seed of the shipped fits was 0
 PANELS = {
     "nsclc": ["FLAURA", "ALEX", "CROWN", "KEYNOTE-024", "KEYNOTE-189", "KEYNOTE-407", "OAK", "IPASS"],
     "breast": ["CLEOPATRA", "DESTINY-Breast03", "HER2CLIMB", "PALOMA-2", "SOLAR-1", "KEYNOTE-355", "ASCENT", "PALOMA-3"],

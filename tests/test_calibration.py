@@ -142,6 +142,10 @@ def test_the_command_fits_a_card_in_place(small, capsys):
     assert len(ensemble.offsets) == 24
     figures = [float(member.growth[0]) for member in ensemble.members(card)]
     assert np.std(figures) > 0
+    ensemble_file(small).unlink()
+    assert main(["calibrate", str(small), "-n", "200", "--ensemble"]) == 0
+    assert load_ensemble(card, ensemble_file(small)) is not None
+    assert main(["calibrate", str(small), "--json", str(small.with_suffix(".json"))]) == 2
 
 
 def test_an_ensemble_of_other_figures_is_stale(small, tmp_path):

@@ -45,8 +45,10 @@ def parse_protocol(text: str, regimens: Collection[str]) -> tuple[Stage, ...]:
         ProtocolError: with the part that cannot be read and what was expected.
     """
     if not isinstance(text, str) or not text.strip():
-        raise ProtocolError(f"expected regimens separated by '>', got {text!r}")
-    parts = [part.strip() for part in text[:4000].split(">")]
+        raise ProtocolError(f"expected regimens separated by '>', got {text!r:.80}")
+    if len(text) > 2000:
+        raise ProtocolError(f"the sequence is {len(text)} characters long; at most 2000 are read")
+    parts = [part.strip() for part in text.split(">")]
     if len(parts) > MOST_STAGES:
         raise ProtocolError(f"{len(parts)} regimens in a row; at most {MOST_STAGES} can be simulated")
     return tuple(_stage(part, text, regimens) for part in parts)
@@ -55,9 +57,9 @@ def parse_protocol(text: str, regimens: Collection[str]) -> tuple[Stage, ...]:
 def _stage(part: str, text: str, regimens: Collection[str]) -> Stage:
     match = _STAGE.fullmatch(part)
     if match is None:
-        raise ProtocolError(f"cannot read {part!r} in {text!r}: expected a regimen, as in 'docetaxel' or 'docetaxel(4)'")
+        raise ProtocolError(f"cannot read {part!r:.80} in {text!r:.80}: expected a regimen, as in 'docetaxel' or 'docetaxel(4)'")
     if match[1] not in regimens:
-        raise ProtocolError(f"there is no regimen {match[1]!r}: expected one of {', '.join(regimens)}")
+        raise ProtocolError(f"there is no regimen {match[1]!r:.80}: expected one of {', '.join(regimens)}")
     cycles, toxicity, share = None, False, 1.0
     for rule in [rule.strip() for rule in match[2].split(",")] if match[2] is not None else []:
         if re.fullmatch(r"\d{1,4}", rule) and int(rule) > 0:
@@ -67,5 +69,7 @@ def _stage(part: str, text: str, regimens: Collection[str]) -> Stage:
         elif re.fullmatch(r"\d{1,3}(\.\d{1,6})?%", rule) and float(rule[:-1]) <= 100:
             share = float(rule[:-1]) / 100
         else:
-            raise ProtocolError(f"cannot read {rule!r} in {part!r}: expected cycles (4), toxicity, or a share of patients (31%)")
+            raise ProtocolError(
+                f"cannot read {rule!r:.80} in {part!r:.80}: expected cycles (4), toxicity, or a share of patients (31%)"
+            )
     return Stage(match[1], cycles, toxicity, share)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from onco_gym.cli import environments, trials
-from onco_gym.cli.common import UsageError, number, target, weeks, whole
+from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
 from onco_gym.registration import NAMESPACE
 from onco_gym.version import __version__
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=seed, help="same seed, same patient; by default any")
     add("--agent", metavar="NAME", help=f"{named}; without it you choose")
     add("--quiet", action="store_true", help="with --agent: print the final chart only")
-    add("--picture", type=target, metavar="FILE.png", help="write a picture of the journey")
+    add("--picture", type=picture, metavar="FILE.png", help="write a picture of the journey")
     example = "rollout NSCLC --agent guideline -n 1000 --json figures.json"
     add = command(environments.rollout_command, "Run an agent on many patients and say how they fared.", example, "ID")
     add("--agent", metavar="NAME", default="guideline", help=f"{named}; by default guideline")
@@ -111,16 +111,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--independent", action="store_true", help="patients of its own for every arm; by default arms share patients and chance")
     add("--no-ensemble", action="store_true", help="intervals for chance only, not for uncertain figures of the card")
     add("--json", type=target, metavar="FILE", help="also write all figures and curves there")
-    add("--plot", type=target, metavar="FILE.png", help="also draw Kaplan-Meier curves")
+    add("--plot", type=picture, metavar="FILE.png", help="also draw Kaplan-Meier curves")
     about = "Fit a card's figures to its published arms and write them back; with --check only compare."
     add = command(trials.calibrate_command, about, "calibrate nsclc --check", "CARD")
     add("--check", action="store_true", help="fit nothing: simulate every published arm and show it beside what was published")
-    add("-n", type=partial(whole, 50, 100_000), default=1000, metavar="N", help="patients per arm; by default 1000")
-    add("--seed", type=partial(whole, 0, 2**32 - 1), default=0, help="same card, same seed, same result; by default 0")
+    add(
+        "-n",
+        type=partial(whole, 50, 100_000),
+        default=1000,
+        metavar="N",
+        help="patients per arm (fit: screened); by default 1000",
+    )
+    add("--seed", type=partial(whole, 0, 2**32 - 1), default=1, help="same card, same seed, same result; by default 1")
+    add("--ensemble", action="store_true", help="fit nothing: draw the ensemble of a fitted card anew")
     add("--rounds", type=partial(whole, 1, 1000), default=12, help="at most so many; by default 12. An interrupted fit goes on")
     add("--output", type=target, metavar="FILE.toml", help="where the fitted card goes; by default the card itself")
     add("--json", type=target, metavar="FILE", help="with --check: also write all figures there")
-    add("--plot", type=target, metavar="FILE.png", help="with --check: also draw simulated against published")
+    add("--plot", type=picture, metavar="FILE.png", help="with --check: also draw simulated against published")
     example = "design nsclc --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --power 0.9"
     add = command(
         trials.design_command, "Choose among protocols, find the sample size, say what the answer hangs on.", example, "CARD"

@@ -81,3 +81,10 @@ def number(low: float, high: float, text: str) -> float:
 def weeks(text: str) -> tuple[float, ...]:
     """Weeks separated by commas."""
     return tuple(number(1, 520, part) for part in text.split(","))
+
+
+def picture(text: str) -> Path:
+    """A file for a picture, of a kind that can be drawn."""
+    if Path(text).suffix not in ("", ".png", ".pdf", ".svg", ".jpg"):
+        raise argparse.ArgumentTypeError(f"{text!r}: a picture ends in .png, .pdf, .svg or .jpg")
+    return target(text)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from onco_gym.cli.common import UsageError, console, make_table, resolve
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
-    from onco_gym.trials.design import Effect
+    from onco_gym.trials.design import Effect, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
     from onco_gym.trials.statistics import Estimate
@@ -153,13 +154,17 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     """Fit a card to its published arms, or show how well it reproduces them."""
     name = resolve(arguments.id)[1]
     if arguments.check:
-        if arguments.output:
-            raise UsageError("--check fits nothing: --output has no meaning with it")
+        if arguments.output or arguments.ensemble:
+            raise UsageError("--check fits and draws nothing: --output and --ensemble have no meaning with it")
         _check(name, arguments)
+        return
+    if arguments.json or arguments.plot:
+        raise UsageError("--json and --plot need --check")
+    if arguments.ensemble:
+        _draw(name, arguments)
         return
     from onco_gym.cards.files import card_files
     from onco_gym.trials.calibration import Fit, calibrate, moved
-    from onco_gym.trials.ensemble import MEMBERS, draw_ensemble, ensemble_file
 
     output = arguments.output or card_files().get(name, Path(name))
     state = output.with_name(f"{output.stem}.calibration.json")
@@ -178,11 +183,20 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     screen = console()
     screen.print(make_table("Figures that moved", ("parameter", "from", "to", "on the card"), rows))
     screen.print(f"{fit.position.round} rounds, loss {fit.position.loss:.1f}; wrote {output}", markup=False)
-    card = onco_gym.load_card(output)
-    with _bar("drawing the ensemble", len(fit.parameters) + MEMBERS) as (move, _):
+    _draw(output, arguments)
+
+
+def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
+    """Draw and write a card's ensemble."""
+    card = onco_gym.load_card(name)
+    from onco_gym.trials.ensemble import MEMBERS, draw_ensemble, ensemble_file
+    from onco_gym.trials.parameters import parameters
+
+    with _bar("drawing the ensemble", len(parameters(card)) + MEMBERS) as (move, _):
         drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, on_step=move)
-    drawn.write(ensemble_file(output))
-    screen.print(f"{len(drawn.offsets)} sets of figures that fit as well: wrote {ensemble_file(output)}", markup=False)
+    drawn.write(ensemble_file(name))
+    text = f"{len(drawn.offsets)} sets of figures that fit as well: wrote {ensemble_file(name)}"
+    console().print(text, markup=False)
 
 
 def _dotted(path: Sequence[str | int]) -> str:
@@ -191,6 +205,8 @@ def _dotted(path: Sequence[str | int]) -> str:
 
 def _check(name: str, arguments: argparse.Namespace) -> None:
     card = onco_gym.load_card(name)
+    if not card.arms:
+        raise UsageError(f"{card.id} has no published arms to compare with")
     from onco_gym.trials.published import accuracy, as_rows, reproduce
 
     with _bar("compiling", len(card.arms)) as (move, say):
@@ -283,7 +299,7 @@ def design_command(arguments: argparse.Namespace) -> None:
     ]
     screen.print(make_table(f"Candidates against {control}, the best first", columns, table, ("patients",)))
     best = ranked[0].candidate
-    content: dict[str, Any] = {"card": card.id, "control": control, "candidates": [_plain(row, columns) for row in table]}
+    content: dict[str, Any] = {"card": card.id, "control": control, "candidates": [_plain(one) for one in ranked]}
     with _bar("repeating trials", None) as (move, _):
         study = PowerStudy(
             card,
@@ -311,13 +327,27 @@ def design_command(arguments: argparse.Namespace) -> None:
             study_of = Sensitivity(card, best.setting, best.protocol, ensemble, arguments.sensitivity, seed=arguments.seed)
             effects = study_of.everything_at_once(arguments.samples, on_run=move)
         screen.print(_effects_table(arguments.sensitivity, study_of.base, effects))
-        content["sensitivity"] = [vars(effect) for effect in effects]
+        content["sensitivity"] = [
+            {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in vars(effect).items()}
+            for effect in effects
+        ]
     if arguments.json:
         _write_json(arguments.json, content)
 
 
-def _plain(row: Sequence[Any], columns: Sequence[str]) -> dict[str, Any]:
-    return dict(zip(columns, row, strict=True))
+def _plain(one: "Score") -> dict[str, Any]:
+    """A score in plain numbers."""
+    return {
+        "population": one.candidate.setting.population,
+        "protocol": one.candidate.protocol,
+        "patients": one.n,
+        "qaly_gained": vars(one.efficacy),
+        "without_grade3": vars(one.safety),
+        "diversity": one.diversity,
+        "least_served": one.least_served,
+        "total": one.total,
+        "dominated": one.dominated,
+    }
 
 
 def _effects_table(outcome: str, base: float, effects: "Sequence[Effect]") -> Any:

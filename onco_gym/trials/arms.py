@@ -109,7 +109,7 @@ def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up
         candidates: n patients.
         follow_up: cycles from enrolment.
     """
-    course: Course = _simulate(layout, params._replace(**candidates.scans), candidates, jnp.int32(follow_up))
+    course: Course = _simulate(layout, params, candidates, jnp.int32(follow_up))
     return course
 
 
@@ -118,7 +118,8 @@ def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_u
     params = jax.tree.map(jnp.asarray, params)
     journey = admit(layout, params, embody(params, candidates.traits), candidates.key)
     journey, enrolled = _earlier_lines(layout, params, journey, candidates)
-    course = _follow(layout, params, _enrol(journey, enrolled), enrolled, candidates.plan, follow_up)
+    conducted = params._replace(**candidates.scans)
+    course = _follow(layout, conducted, _enrol(journey, enrolled), enrolled, candidates.plan, follow_up)
     return course._replace(best=jnp.where(candidates.measurable, course.best, 0.0))
 
 
@@ -198,7 +199,7 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
     """Treat to plan until death or the end of follow-up, and count.
 
     A regimen that was stopped for toxicity or has no cycles left is followed by a pause until progression (the simulator
-    gives that by itself); one that a patient is too ill for is passed over a cycle later.
+    gives that by itself). A later regimen that a patient is too ill for is passed over; the first one is waited for.
     """
     n = enrolled.shape[0]
     end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
@@ -220,7 +221,7 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
         # The day of the scan within the cycle; one made for symptoms counts at its end.
         scan = jnp.where(is_scheduled(params, state.cycle), last_scan(params, state.cycle), state.cycle.astype(jnp.float32))
         event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
-        seen = counted & ~died & (state.since_scan < 0.5)
+        seen = counted & ~died & ~progressed & (state.since_scan < 0.5)
         change = state.diameter / baseline - 1
         course = Course(
             row=course.row,
@@ -265,6 +266,8 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
         prior = parse_protocol(setting.prior, layout.regimens) if setting.prior.strip() else ()
     except ProtocolError as error:
         raise TrialError(str(error)) from None
+    for sequence in (prior, stages):
+        _refuse_repeats(card, sequence)
     for weeks in setting.scan_weeks:
         if not card.cycle_weeks <= weeks <= 520:
             raise TrialError(f"scans after {weeks:g} weeks: expected {card.cycle_weeks:g} (a cycle) to 520")
@@ -284,6 +287,13 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
     )
 
 
+def _refuse_repeats(card: Card, stages: Sequence[Stage]) -> None:
+    active = [stage.regimen for stage in stages if next(r for r in card.regimens if r.name == stage.regimen).active]
+    for name in active:
+        if active.count(name) > 1:
+            raise TrialError(f"{name!r} comes twice: a regimen that was left is closed, and would not be given again")
+
+
 def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
     if not card.observation.not_measurable:
         return np.ones(len(cohort), bool)
@@ -291,7 +301,7 @@ def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
     return ~np.broadcast_to(condition.holds(with_flags(card, cohort.columns)), len(cohort))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Traits, NDArray[np.uint32], NDArray[np.bool_]]:
     """Patients of a population, as a cohort and as traits; their keys; at which ECOG (5, n) each would be of the population."""
     try:
@@ -351,7 +361,7 @@ def run_arm(card: Card, params: Params, setting: Setting, protocol: str, n: int,
         enrolled += int(course.enrolled.sum())
         if enrolled >= n:
             return Course(*(np.concatenate(parts)[:n] for parts in zip(*found, strict=True)))
-        if batch >= 2 and enrolled < n * (batch + 1) / BATCHES / 2:
+        if n * (batch + 1) >= 500 and batch >= 2 and enrolled < n * (batch + 1) / BATCHES / 2:
             break
     raise TrialError(
         f"only {enrolled} of {n * len(found)} screened patients could enrol: population {setting.population!r}"

@@ -49,6 +49,8 @@ PULL = 0.30
 """Pull of each parameter towards its start, per unit."""
 FEWEST = 40
 """Enrolled patients below which an arm says nothing."""
+UNSEEN = 6.0
+"""The miss of an arm that says nothing: emptying an arm is no way to fit it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Panel:
     def __init__(self, card: Card, arms: Sequence[Arm], n: int, seed: int) -> None:
         self.card, self.arms, self._layout = card, list(arms), scenario(card)
         self._months = [_follow_up(arm) for arm in self.arms]
-        self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, seed) for arm in self.arms]
+        # Patients and chance of their own: what is reported of a fitted card must not be what it was fitted on.
+        self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
         self._reads = [reads(card, candidates) for candidates in self._candidates]
         self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
 
@@ -135,7 +138,7 @@ class Panel:
     def _miss(self, target: Target, seen: Sequence[Seen]) -> float:
         one = seen[target.arm]
         if one.enrolled < FEWEST:
-            return 0.0
+            return UNSEEN
         match target.what:
             case "response":
                 miss = one.response - target.published
@@ -150,7 +153,7 @@ class Panel:
                 control = control_of(self.card, self.arms[target.arm])
                 other = seen[self.arms.index(control)] if control else one
                 if other.enrolled < FEWEST:
-                    return 0.0
+                    return UNSEEN
                 miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
             case name:
                 miss = landmark(one.progression_free, one.overall, name) - target.published
@@ -370,7 +373,7 @@ def _resume(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
             int(content["stalled"]),
         )
         harm = {tuple(key): float(value) for key, value in content["harm"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise TrialError(f"{path}: is not the state of a fit; remove it to start anew") from None
     if not same or position.x.shape != fit.position.x.shape:
         raise TrialError(f"{path}: belongs to a fit of another card, seed or number of patients; remove it to start anew")

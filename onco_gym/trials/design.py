@@ -15,10 +15,10 @@ from onco_gym.cards.scenario import Params, params
 from onco_gym.cards.schema import Categorical, Normal, Variable
 from onco_gym.patients import CausalGenerator, Cohort
 from onco_gym.patients.cohort import with_flags
-from onco_gym.trials.arms import Setting, TrialError, first_scan, patients_of, recruit, run_arm
+from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
-from onco_gym.trials.statistics import ArmResult, Estimate, Times, log_rank, mean, rate, summarise
+from onco_gym.trials.statistics import ArmResult, Estimate, Times, fast_log_hazard_ratio, log_rank, mean, rate, summarise
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
@@ -84,7 +84,7 @@ def score(
         card: a validated card.
         candidate: the trial.
         control: protocol to compare with.
-        n: patients screened per arm.
+        n: patients enrolled per arm.
         seed: same seed, same score.
         months: follow-up.
         weights: of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
@@ -155,21 +155,19 @@ def optimise(
     """
     if not candidates:
         raise TrialError("there is no candidate to choose from")
-    rounds = max(1, math.ceil(math.log2(len(candidates))) + 1)
     standing = list(dict.fromkeys(candidates))
+    rounds = max(1, math.ceil(math.log2(len(standing))))
     ranked: list[Score] = []
     for turn in range(rounds):
         patients = max(100, n // 2 ** (rounds - 1 - turn))
-        scores = [score(card, candidate, control, patients, seed, months, weights) for candidate in standing]
-        for _ in standing:
+        scores = []
+        for candidate in standing:
+            scores.append(score(card, candidate, control, patients, seed, months, weights))
             on_score()
         scores.sort(key=lambda one: -one.total)
-        keep = len(scores) if turn == rounds - 1 else max(1, math.ceil(len(scores) / 2))
+        keep = 0 if turn == rounds - 1 else math.ceil(len(scores) / 2)  # after the last round all are ranked
         ranked = scores[keep:] + ranked
         standing = [one.candidate for one in scores[:keep]]
-        if len(standing) == 1 or turn == rounds - 1:
-            ranked = scores[:keep] + ranked
-            break
     return [_judged(one, ranked) for one in ranked]
 
 
@@ -185,7 +183,10 @@ def _judged(one: Score, every: Sequence[Score]) -> Score:
 
 @dataclass(frozen=True)
 class Power:
-    """Share of repeated trials whose log-rank test is significant, with its 95% interval; ``events`` on average."""
+    """Share of repeated trials whose log-rank test favours the treated arm significantly (two-sided), with its 95% interval.
+
+    ``events`` is their number on average.
+    """
 
     n: int
     endpoint: str
@@ -205,7 +206,8 @@ class PowerStudy:
         follow_up: months from the last entry to the analysis.
         figures: other figures than the card's own.
         seed: same seed, same answer.
-        pool: patients simulated per arm.
+        pool: patients simulated per arm. Trials of up to a fifth of that many per arm can be drawn from them: in larger ones
+            the pool's own chance difference would count as an effect.
     """
 
     def __init__(
@@ -219,9 +221,10 @@ class PowerStudy:
         follow_up: float = 12.0,
         figures: Params | None = None,
         seed: int = 0,
-        pool: int = 3000,
+        pool: int = 6000,
     ) -> None:
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
+        self.most = max(2, pool // 5)
         months = accrual + follow_up
         name = {"pfs": "progression_free", "os": "overall"}[endpoint]
         used = params(card) if figures is None else figures
@@ -233,8 +236,8 @@ class PowerStudy:
 
     def power(self, n: int, repeats: int = 300, alpha: float = 0.05, on_trial: Callable[[], None] = lambda: None) -> Power:
         """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials."""
-        if n < 2:
-            raise TrialError(f"a trial needs at least two patients per arm, not {n}")
+        if not 2 <= n <= self.most:
+            raise TrialError(f"{n} patients per arm: expected 2 to {self.most}, a fifth of those simulated")
         rng = np.random.default_rng([self.seed, n])
         significant, events = [], []
         for _ in range(repeats):
@@ -244,7 +247,8 @@ class PowerStudy:
                 watched = self.follow_up + self.accrual * rng.random(n)
                 drawn.append(Times(times.months[who], times.event[who]).until(watched))
             events.append(sum(int(one.event.sum()) for one in drawn))
-            significant.append(bool(events[-1]) and log_rank(*drawn) < alpha)
+            better = fast_log_hazard_ratio(drawn[0], drawn[1]) < 0
+            significant.append(bool(events[-1]) and better and log_rank(*drawn) < alpha)
             on_trial()
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
@@ -253,22 +257,21 @@ class PowerStudy:
         power: float = 0.8,
         repeats: int = 300,
         alpha: float = 0.05,
-        most: int = 5000,
         on_trial: Callable[[], None] = lambda: None,
     ) -> Power:
         """The smallest trial (to within 3%) that reaches ``power``.
 
         Raises:
-            TrialError: if ``most`` patients per arm are too few.
+            TrialError: if a fifth of the pool per arm is too few.
         """
         if not 0 < power < 1:
             raise TrialError(f"a power of {power:g}: expected a number between 0 and 1")
-        low, high = 2, 50
+        low, high = 2, min(50, self.most)
         found = self.power(high, repeats, alpha, on_trial)
         while found.power.value < power:
-            if high >= most:
-                raise TrialError(f"{most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}")
-            low, high = high, min(2 * high, most)
+            if high >= self.most:
+                raise TrialError(f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}")
+            low, high = high, min(2 * high, self.most)
             found = self.power(high, repeats, alpha, on_trial)
         while high - low > max(1, 0.03 * high):
             middle = (low + high) // 2
@@ -329,7 +332,7 @@ class Sensitivity:
             raise TrialError(f"there is no outcome {outcome!r}: expected one of {', '.join(OUTCOMES)}")
         self._card, self._setting, self._protocol, self._months = card, setting, protocol, months
         self._outcome, self._n, self._seed = outcome, n, seed
-        read, own = reads(card, recruit(card, setting, protocol, n, seed)), params(card)
+        read, own = reads(card, recruit(card, setting, protocol, n, seed * BATCHES)), params(card)
         spread = np.quantile(ensemble.offsets, [0.025, 0.975], axis=0)
         kept = []
         for index, one in enumerate(ensemble.parameters):

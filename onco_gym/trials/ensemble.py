@@ -49,7 +49,7 @@ class Ensemble:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON."""
-        rows = {one.name: [one.start[0], *np.round(self.offsets[:, i], 3).tolist()] for i, one in enumerate(self.parameters)}
+        rows = {one.name: [sum(one.start), *np.round(self.offsets[:, i], 3).tolist()] for i, one in enumerate(self.parameters)}
         File(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(values)}" for name, values in rows.items())
@@ -75,10 +75,10 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
     try:
         rows = {str(name): np.array(values, float) for name, values in json.loads(file.read_text()).items()}
         known = parameters(card)
-        if {one.name: float(f"{one.start[0]:.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
-            raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate draws it anew")
+        if {one.name: float(f"{sum(one.start):.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
+            raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate CARD --ensemble draws it anew")
         offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
-    except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
         if isinstance(error, TrialError):
             raise
         raise TrialError(f"{file}: is not an ensemble: {error}") from None

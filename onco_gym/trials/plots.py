@@ -9,7 +9,7 @@ import numpy as np
 
 from onco_gym.files import replacing
 from onco_gym.trials.published import Reproduction
-from onco_gym.trials.statistics import ArmResult, Times
+from onco_gym.trials.statistics import Times
 from onco_gym.trials.trial import TrialResult
 
 NOTE = "Simulated patients. Research software, not for treating patients."
@@ -30,7 +30,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
 
 def draw_curve(axes: Any, times: Times, months: float, label: str, colour: str, band: bool = True) -> None:
     """A Kaplan-Meier curve with its 95% band."""
-    table = times._kaplan_meier.confidence_interval_survival_function_
+    table = times.kaplan_meier.confidence_interval_survival_function_
     at = table.index.to_numpy()
     axes.step(at, times.curve(at), where="post", color=colour, lw=1.6, label=label)
     if band:
@@ -159,8 +159,3 @@ def _panel_arm(axes: Any, row: Reproduction, attribute: str, colour: str) -> Non
     for name, share in arm.landmarks.items():
         if name.startswith(short.upper()) and name[len(short) :].isdigit():
             axes.plot([float(name[len(short) :])], [share], "o", color=colour, ms=5, mec="k", mew=0.5)
-
-
-def arm_label(arm: ArmResult) -> str:
-    """A short name of an arm."""
-    return arm.name if len(arm.name) <= 60 else arm.name[:57] + "..."

@@ -17,8 +17,6 @@ RESPONSE = -0.30
 2009;45:228)."""
 WEEKS_PER_YEAR = 365.25 / 7
 
-Interval = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -42,7 +40,8 @@ class Times:
     event: NDArray[np.bool_]
 
     @functools.cached_property
-    def _kaplan_meier(self) -> Any:
+    def kaplan_meier(self) -> Any:
+        """The fitted ``lifelines.KaplanMeierFitter``."""
         from lifelines import KaplanMeierFitter
 
         return KaplanMeierFitter().fit(self.months, self.event)
@@ -51,19 +50,13 @@ class Times:
         """Kaplan-Meier median in months, with the interval of Brookmeyer and Crowley (log-log)."""
         from lifelines.utils import median_survival_times
 
-        table: Any = median_survival_times(self._kaplan_meier.confidence_interval_survival_function_)
+        table: Any = median_survival_times(self.kaplan_meier.confidence_interval_survival_function_)
         bounds = table.to_numpy().ravel()
-        return Estimate(float(self._kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
-
-    def free(self, months: float) -> Estimate:
-        """Share without the event at ``months``, by Kaplan-Meier."""
-        table = self._kaplan_meier.confidence_interval_survival_function_
-        row = table.iloc[max(int(np.searchsorted(table.index.to_numpy(), months, side="right")) - 1, 0)]
-        return Estimate(float(self._kaplan_meier.predict(months)), float(row.min()), float(row.max()))
+        return Estimate(float(self.kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
 
     def curve(self, months: NDArray[np.float64]) -> NDArray[np.float64]:
         """(len(months),) share without the event, by Kaplan-Meier."""
-        return np.asarray(self._kaplan_meier.predict(months), float).reshape(-1)
+        return np.asarray(self.kaplan_meier.predict(months), float).reshape(-1)
 
     def until(self, months: Any) -> "Times":
         """The same, followed only until ``months`` (a number, or (n,) one per patient)."""

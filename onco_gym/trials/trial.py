@@ -149,7 +149,8 @@ def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float
     own = points[0]
     factors = np.resize(MULTIPLIED, len(own))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return [(point, np.where(factors, point / own, point - own)) for point in points[1:]]
+        ratios = [np.where(np.isfinite(own), point / own, np.nan) for point in points[1:]]
+        return [(point, np.where(factors, by, point - own)) for point, by in zip(points[1:], ratios, strict=True)]
 
 
 def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -184,7 +185,7 @@ def _median(times: Times) -> float:
 
 def as_json(result: TrialResult) -> dict[str, Any]:
     """A trial in plain numbers, curves included; None for what was not reached."""
-    grid = np.arange(0, result.months + 0.5, 1.0)
+    grid = np.arange(0, result.months + 1e-9, 1.0)
 
     def number(value: float) -> float | None:
         return round(float(value), 4) if np.isfinite(value) else None
