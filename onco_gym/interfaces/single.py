@@ -130,6 +130,23 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             raise gym.error.ResetNeeded("call reset() before journey")
         return self._compiled.layout.read(np.asarray(self._flat)[: self._compiled.head])
 
+    @property
+    def history(self) -> list[Snapshot]:
+        """The patient at the first visit and after every cycle, hidden parts included; kept only with a render mode."""
+        return [self._snapshot(values) for values in self._history]
+
+    @property
+    def patient(self) -> dict[str, Any]:
+        """The patient's variables in readable values, hidden ones included."""
+        if self._flat is None:
+            raise gym.error.ResetNeeded("call reset() before patient")
+        return self.engine.cohort.row(self.engine.card, self._info(np.asarray(self._flat))["patient"])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, or has not begun."""
+        return self._ended
+
     def render(self) -> Any:
         """The chart (``ansi``), the picture as an array (``rgb_array``), or the picture on screen (``human``)."""
         if self.render_mode is None:
@@ -137,10 +154,9 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             return None
         if not self._history:
             raise gym.error.ResetNeeded("call reset() before render()")
-        history = [self._snapshot(values) for values in self._history]
         if self.render_mode == "ansi":
-            return chart(self.engine.card, self.engine.scenario, history, last=None if self._ended else 12)
-        frame = picture(self.engine.card, self.engine.scenario, history)
+            return chart(self.engine.card, self.engine.scenario, self.history, last=None if self._ended else 12)
+        frame = picture(self.engine.card, self.engine.scenario, self.history)
         if self.render_mode == "human":
             show(frame, f"onco_gym {self.engine.card.id}")
             return None
@@ -150,9 +166,8 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         """Write the picture of the journey so far as a PNG file; the environment needs a render mode."""
         if not self._history:
             raise gym.error.ResetNeeded("make the environment with a render_mode and call reset() before save_picture()")
-        history = [self._snapshot(values) for values in self._history]
         with replacing(path) as temporary:
-            temporary.write_bytes(png(self.engine.card, self.engine.scenario, history))
+            temporary.write_bytes(png(self.engine.card, self.engine.scenario, self.history))
 
     def _options(self, options: dict[str, Any], drawn_row: NDArray[Any], drawn_key: NDArray[Any]) -> tuple[int, int]:
         unknown = set(options) - {"patient", "key"}

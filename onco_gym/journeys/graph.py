@@ -78,11 +78,10 @@ def from_episode(env: Any) -> nx.DiGraph:
     inner = getattr(env, "unwrapped", None)
     if not isinstance(inner, OncologyEnv):
         raise JourneyError(f"expected an environment of onco_gym with one patient, got {type(env).__name__}")
-    if not inner._history:
+    if not inner.history:
         raise JourneyError("the environment keeps no history: make it with render_mode='ansi', and call reset()")
-    card, history = inner.engine.card, [inner._snapshot(values) for values in inner._history]
-    row = inner.engine.cohort.row(card, inner._info(inner._history[0])["patient"])
-    return from_records(card, row, list(_records(card, history, inner._ended)))
+    card = inner.engine.card
+    return from_records(card, inner.patient, list(_records(card, inner.history, inner.ended)))
 
 
 def from_records(card: Card, patient_row: Mapping[str, Any], records: Sequence[Record]) -> nx.DiGraph:
