@@ -160,7 +160,8 @@ def hazard_ratio(treated: Times, control: Times) -> Estimate:
             fitted = CoxPHFitter().fit(frame, "months", "event")
         except ConvergenceError:  # the curves do not overlap
             return Estimate(math.nan, 0.0, math.inf)
-    low, high = np.exp(fitted.confidence_intervals_.to_numpy()[0])
+    with np.errstate(over="ignore"):  # curves that hardly overlap
+        low, high = np.exp(fitted.confidence_intervals_.to_numpy()[0])
     return Estimate(float(np.exp(fitted.params_["treated"])), float(low), float(high))
 
 
