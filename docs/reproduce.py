@@ -34,12 +34,23 @@ to drugs, mechanisms and subgroups, never to a trial: one drug has one kill rate
 What biology prescribes is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone resistant.
 What differs between trials is who enrols, prior lines, the scan schedule and later treatment.
 
-**How blind are the check arms?** No fit saw them. Kill rates started from one neutral value for all drugs of a kind. The other
-figures started from earlier values, the first of which were set by hand with all trials in sight, as were the choice of
-mechanisms, clones and subgroups. So the check arms are a test of the fit, not of the people who wrote the cards.
+**How blind are the check arms?** Less than their name says. No fit of these cards looked at them, and kill rates started from
+one neutral value for all drugs of a kind. But:
+
+- MONALEESA-3 and coBRIM were fitted in an earlier version, and figures other than kill rates started from that fit. Without the
+  two, over the same seeds: PFS error 18.5%, OS error 14.4%, PFS hazard ratio inside in 60.8% of 17 (64.7, 58.8, 58.8%: two of
+  three seeds below the 60% wanted).
+- The model itself was changed several times while fitting (confirmed responses, unscheduled scans, what counts as resistant, how
+  progressions weigh), and about a dozen intermediate fits were looked at with the check arms on the same screen. Choices made so
+  favour them: of two fits of melanoma the one kept was also the better on its check arms.
+- The first values of most figures, and the choice of mechanisms, clones and subgroups, were made with all trials in sight.
+
+So these are arms that the optimiser did not use, not a test set that nobody had seen. Trials on no card are the fairer test.
 
 **How to read it.** Figures are simulated / published. Errors of medians are relative; response and grade 3+ are in points.
-Medians that a trial did not reach, and what lies beyond 84 months, are left out.
+Medians that a trial did not reach, and what lies beyond 84 months, are left out. The tables do not see the shape of a curve
+between its median and the last landmark: look at the pictures. The main aims are those for PFS, OS, PFS hazard ratios, and the
+response and grade 3+ rates of fitted arms; the others are secondary.
 """
 LIMITS = Path(__file__).parent / "calibration_limits.md"
 

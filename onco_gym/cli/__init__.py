@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=seed, help="same seed, same patient; by default any")
     add("--agent", metavar="NAME", help=f"{named}; without it you choose")
     add("--quiet", action="store_true", help="with --agent: print the final chart only")
-    add("--picture", type=picture, metavar="FILE.png", help="write a picture of the journey")
+    add("--picture", type=target, metavar="FILE.png", help="write a picture of the journey")
     example = "rollout NSCLC --agent guideline -n 1000 --json figures.json"
     add = command(environments.rollout_command, "Run an agent on many patients and say how they fared.", example, "ID")
     add("--agent", metavar="NAME", default="guideline", help=f"{named}; by default guideline")
