@@ -11,7 +11,8 @@ import numpy as np
 from rich.progress import track
 
 from onco_gym.cards import Card, card_files, load_card
-from onco_gym.cards.scenario import scenario
+from onco_gym.cards.scenario import footprint, scenario
+from onco_gym.rewards import TERMS, UNITS, card_weights
 
 ROOT = Path(__file__).parents[1]
 NOTE = "Research software: nothing here is for treating patients."
@@ -66,6 +67,7 @@ def catalogue(cards: dict[str, Card]) -> str:
         "[CONTRIBUTING.md](../CONTRIBUTING.md).",
         "",
         *table(head, rows),
+        "Each also has `-Dose-v0`, `-Workflow-v0` and `mo-...-v0`.",
         '`onco_gym/Card-v0` takes any other card: `gym.make("onco_gym/Card-v0", card="my.toml")`.',
         "",
         NOTE,
@@ -86,6 +88,24 @@ def page(name: str, card: Card) -> str:
         f"A step is {card.cycle_weeks:g} weeks; an episode ends with death and is truncated after {card.horizon_cycles} cycles",
         f"({years:.1f} years). {NOTE}",
         "",
+        *table(
+            ["id", "action", "reward"],
+            [
+                (f"`onco_gym/{card.id}-v0`", f"one of {len(card.regimens)} regimens", "a number"),
+                (f"`onco_gym/mo-{card.id}-v0`", "the same", "a vector: " + ", ".join(TERMS)),
+                (
+                    f"`onco_gym/{card.id}-Dose-v0`",
+                    "an intensity for each anti-cancer regimen ([dosing](../dosing.md))",
+                    "a number",
+                ),
+                (
+                    f"`onco_gym/{card.id}-Workflow-v0`",
+                    f"{', '.join(test.name for test in card.tests)}, ctDNA, imaging, evidence, regimen, next visit "
+                    "([workflow](../workflow.md))",
+                    "a number",
+                ),
+            ],
+        ),
         f"![Survival, progression, response and toxicity of the guideline agent](../images/{name}.png)",
         "",
         "## Actions",
@@ -160,6 +180,45 @@ def page(name: str, card: Card) -> str:
                     ", ".join(rule.source),
                 )
                 for rule in card.guideline
+            ],
+        ),
+        "**The panel**: who accepts what.",
+        "",
+        *table(
+            ["expert", "", "accepts", "evidence", "at other lines", "refuses"],
+            [
+                (
+                    expert.name,
+                    expert.title,
+                    ", ".join(status.replace("_", " ") for status in expert.accepts),
+                    f"level A to {expert.level}",
+                    "yes" if expert.early else "no",
+                    f"more than {expert.max_toxicity:.0%} grade 3+ where `{expert.frail}`" if expert.frail else "-",
+                )
+                for expert in card.experts
+            ],
+        ),
+        "## Rewards",
+        "",
+        "Quality-adjusted life years per unit; [rewards.md](../rewards.md) explains the terms.",
+        "",
+        *table(["term", "unit", "weight"], [(name, UNITS[name], weight) for name, weight in card_weights(card).items()]),
+        f"Footprints at the clinic's hour ({card.clinic_hour}:00) in the grid zone {card.grid_zone}, kg CO2e:",
+        "",
+        *table(
+            ["item", "as measured", "of it electricity", "here", "sources"],
+            [
+                (one.item, f"{one.kgco2e:g}", f"{one.grid_share:.0%}", f"{footprint(card, one.item):.3g}", ", ".join(one.source))
+                for one in card.footprints
+            ],
+        ),
+        "## Tests",
+        "",
+        *table(
+            ["test", "", "turnaround, days", "kg CO2e", "USD", "sources"],
+            [
+                (f"`{one.name}`", one.title, f"{one.turnaround_days:g}", one.kgco2e, f"{one.cost_usd:g}", ", ".join(one.source))
+                for one in card.tests
             ],
         ),
         "## Published arms",

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 import onco_gym
+from onco_gym.testing import sample
 
 FOLDER = Path(__file__).parent / "golden"
 EPISODES, SEED = 12, 2026
@@ -22,12 +23,12 @@ def record(env_id):
     episodes = []
     for episode in range(EPISODES):
         observation, info = env.reset(seed=SEED if episode == 0 else None)
-        patient, regimen, total, cycles, over = info["patient"], 0, 0.0, 0, False
+        patient, action, total, cycles, over = info["patient"], None, 0.0, 0, False
         while not over:
             if cycles % 6 == 0:
-                regimen = int(rng.choice(np.flatnonzero(info["action_mask"])))
-            observation, reward, terminated, truncated, info = env.step(regimen)
-            total, cycles, over = total + float(reward), cycles + 1, terminated or truncated
+                action = sample(env.action_space, rng)
+            observation, reward, terminated, truncated, info = env.step(action)
+            total, cycles, over = total + float(np.sum(reward)), cycles + 1, terminated or truncated
         seen = [round(float(value), 3) for value in observation]
         episodes.append({"patient": patient, "cycles": cycles, "died": bool(terminated), "return": round(total, 3), "seen": seen})
     return episodes

@@ -19,9 +19,9 @@ def interval(values):
 def test_guideline_beats_random_and_every_constant(engine):
     card = engine.card
     guideline = rollout(engine, GuidelineAgent(card), N)
-    low, _ = interval(guideline.returns)
+    low, _ = interval(guideline.terms["outcome"])
     for name in ("random", *(regimen.name for regimen in card.regimens)):
-        _, high = interval(rollout(engine, make_agent(name, card), N).returns)
+        _, high = interval(rollout(engine, make_agent(name, card), N).terms["outcome"])
         assert low > high, f"{card.id}: {name} reaches {high:.3f}, guideline only {low:.3f}"
     assert spearmanr(guideline.returns, guideline.weeks).statistic > 0.8
 

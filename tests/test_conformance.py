@@ -27,8 +27,10 @@ def test_every_id(check, env_id):
     check(env_id)
 
 
-def test_four_diseases_are_registered():
-    assert IDS == ["onco_gym/Breast-v0", "onco_gym/Colorectal-v0", "onco_gym/Melanoma-v0", "onco_gym/NSCLC-v0"]
+def test_four_diseases_of_four_kinds_are_registered():
+    names = ["Breast", "Colorectal", "Melanoma", "NSCLC"]
+    kinds = ["{}-v0", "{}-Dose-v0", "{}-Workflow-v0", "mo-{}-v0"]
+    assert sorted(f"onco_gym/{kind.format(name)}" for name in names for kind in kinds) == IDS
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -37,7 +39,7 @@ def test_stable_baselines3_accepts_it(env_id):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(gym.make(env_id).unwrapped)
+        check_env(testing.scalar(gym.make(env_id).unwrapped))
 
 
 def test_stable_baselines3_trains_on_it():

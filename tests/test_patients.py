@@ -115,7 +115,7 @@ def test_social_position_never_touches_biology(card, generator):
     changes = {"race_ethnicity": "black", "insurance": "uninsured", "deprivation": 5.0, "rural": True}
     twin = generator.counterfactual(cohort, changes)
     one, two = encode(card, cohort), encode(card, twin)
-    access = {"adherence", "delay", "result_cycle", "shown"}
+    access = {"adherence", "delay", "result_cycle", "wait", "shown", "travel_case", "groups"}
     for name in one._fields:
         if name not in access:
             assert np.array_equal(getattr(one, name), getattr(two, name)), name

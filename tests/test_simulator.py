@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from onco_gym.cards.scenario import params, schedule
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.patients import CausalGenerator
-from onco_gym.rewards import reward_terms
+from onco_gym.rewards import Scene
+from onco_gym.rewards.outcome import outcome
 from onco_gym.simulator import tumour
 from onco_gym.simulator.admit import admit
 from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
 from onco_gym.simulator.observation import is_scheduled
-from onco_gym.simulator.step import step
+from onco_gym.simulator.step import USUAL, step
 from onco_gym.simulator.survival import hazard
 
 CARD = st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"])
@@ -33,7 +34,7 @@ def compiled(name):
 
 
 def journeys(engine, seed):
-    return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0]
+    return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0].journey
 
 
 @functools.cache
@@ -101,6 +102,10 @@ def test_growth_without_treatment_is_gompertz(growth, start, cycles):
     assert float(volume[0]) == pytest.approx(closed, abs=2e-3)
 
 
+def gained(engine, before, after, events):
+    return outcome(engine.scenario, engine.params, Scene(before, after, USUAL, events, None, None))
+
+
 @settings(max_examples=20, deadline=None)
 @given(name=CARD, seed=st.integers(0, 2**40), choice=st.integers(0, 13), cycles=st.integers(1, 40))
 def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choice, cycles):
@@ -111,12 +116,12 @@ def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choi
     for _ in range(cycles):
         before = journey
         journey, events = sampled(journey, np.full(N, choice, np.int32))
-        total += np.asarray(reward_terms(engine.scenario, engine.params, before, journey, events)[0])
+        total += np.asarray(gained(engine, before, journey, events))
         before = immortal
         immortal, events = sampled(immortal, np.full(N, choice, np.int32))
         immortal = immortal._replace(state=immortal.state._replace(alive=jnp.ones(N)))
         events = events._replace(lived=jnp.ones(N))
-        longer += np.asarray(reward_terms(engine.scenario, engine.params, before, immortal, events)[0])
+        longer += np.asarray(gained(engine, before, immortal, events))
         assert (np.diff(np.stack([np.zeros(N), total]), axis=0) >= 0).all()
     assert (longer >= total - 1e-6).all()
 
@@ -128,7 +133,9 @@ def test_the_dead_gain_nothing(name):
     journey = journey._replace(state=journey.state._replace(alive=jnp.zeros(N)))
     after, events = sampled(journey, np.zeros(N, np.int32))
     assert (np.asarray(after.state.alive) == 0).all()
-    assert (np.asarray(reward_terms(engine.scenario, engine.params, journey, after, events)) == 0).all()
+    _, _, outcome = engine.cycle(journey, engine.ledger(), np.zeros(N, np.int32))
+    assert (np.asarray(outcome.terms) == 0).all()
+    assert (np.asarray(gained(engine, journey, after, events)) == 0).all()
 
 
 def compiled_step(engine):
@@ -160,7 +167,7 @@ def test_social_twins_have_the_same_tumour(card):
     rows, keys = np.arange(N, dtype=np.int32), np.arange(N, dtype=np.uint32)
     paths = []
     for engine in engines:
-        journey = engine.journey(rows, keys)
+        journey = engine.begin(rows, keys).journey
         patient = journey.patient._replace(adherence=jnp.ones(N), delay=jnp.zeros(N))
         journey = admit(engine.scenario, engine.params, patient, keys)
         advance = compiled_step(engine)
@@ -174,7 +181,7 @@ def test_social_twins_have_the_same_tumour(card):
 def test_expected_is_the_mean_of_sampled(engine):
     """One cycle: the expected reading's survival and utility are those of many sampled draws."""
     n = 20_000
-    journey = engine.journey(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))
+    journey = engine.begin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32)).journey
     sick = journey.state._replace(volume=journey.state.volume + 2.0, clones=journey.state.clones + 2.0)
     journey = journey._replace(state=sick)
     action = np.full(n, 3, np.int32)
@@ -258,7 +265,7 @@ def test_published_toxicity_shares_come_out(engine):
     )
     stated = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
     n = 4000
-    journey = engine.journey(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))
+    journey = engine.begin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32)).journey
     patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
     table = engine.params.regimens.copy()
     table[:, len(card.mechanisms) + len(card.organs) + 1] = 0  # nobody stops for toxicity
@@ -277,7 +284,7 @@ def test_published_toxicity_shares_come_out(engine):
 def test_progressions_are_counted_and_weigh_on_survival(engine):
     """Without treatment, a tumour progresses again and again; each time raises the hazard of death, up to a point."""
     n = 2000
-    journey = engine.journey(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))
+    journey = engine.begin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32)).journey
     journey = journey._replace(patient=journey.patient._replace(hazard=jnp.zeros(n)))
     advance = compiled_step(engine)
     counts = []

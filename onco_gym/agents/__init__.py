@@ -1,16 +1,23 @@
 """Agents: one protocol, and the agents every board has."""
 
+from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose
+from onco_gym.agents.names import make_agent
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.rollout import Episodes, rollout
-from onco_gym.agents.simple import ConstantAgent, GuidelineAgent, RandomAgent, make_agent
+from onco_gym.agents.simple import ConstantAgent, GuidelineAgent, RandomAgent
+from onco_gym.agents.workflow import WorkflowAgent
 
 __all__ = [
+    "AdaptiveDose",
     "Agent",
     "AgentError",
     "ConstantAgent",
+    "ConstantDose",
     "Episodes",
     "GuidelineAgent",
+    "GuidelineDose",
     "RandomAgent",
+    "WorkflowAgent",
     "make_agent",
     "rollout",
 ]

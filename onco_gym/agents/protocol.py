@@ -1,6 +1,6 @@
 """What an agent is."""
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,16 @@ class AgentError(ValueError):
 
 @runtime_checkable
 class Agent(Protocol):
-    """Chooses a regimen for every patient of a batch, from what can be seen.
+    """Chooses an action for every patient of a batch, from what can be seen.
 
     An agent that can say how likely it was to choose each regimen also has
     ``probabilities(observation, mask) -> (n, R)``.
     """
 
-    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(n,) regimen indices.
+    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[Any]:
+        """(n,) regimen indices; (n, D) intensities for dosing; (n, parts) for the workflow.
 
         Args:
             observation: (n, F) as the environments give it.
-            mask: (n, R) which regimens can be given.
+            mask: (n, R) which regimens can be given; for the workflow the choices of all parts in a row.
         """

@@ -3,49 +3,59 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.interfaces.engine import Engine, Outcome, Seat, stream_of
-from onco_gym.rewards import TERMS
-from onco_gym.simulator.state import Journey
+from onco_gym.interfaces.kinds import Encounter
+from onco_gym.rewards import TERMS, Divergence, Ledger, divergence
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """One finished episode per patient. n patients, H the longest episode in cycles.
+    """One finished episode per patient. n patients, H the longest episode in steps.
 
     Attributes:
         weeks: (n,) weeks lived, to the end of follow-up at most.
         died: (n,) whether the patient died within follow-up.
         returns: (n,) total reward.
         terms: name to (n,) total of each reward term.
-        actions: (H, n) regimen chosen, -1 after the end.
+        actions: (H, n, ...) what was chosen, -1 after the end.
         given: (H, n) regimen given, -1 after the end.
+        verdicts: (H, n) what the panel says of it, as an index into VERDICTS; -1 after the end.
+        carbon_kg: (n,) kg CO2e.
+        cost_usd: (n,) of tests that were ordered.
         observations: (H, n, F) what the agent saw, if kept.
         progression_weeks: (n,) weeks to first progression or death, whichever came first; end of follow-up otherwise.
         progressed: (n,) whether either happened.
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.
+        fairness: divergence between groups by protected attribute, from the ledger of all decisions.
     """
 
     weeks: Floats
     died: NDArray[np.bool_]
     returns: Floats
     terms: dict[str, Floats]
-    actions: NDArray[np.int32]
+    actions: NDArray[Any]
     given: NDArray[np.int32]
+    verdicts: NDArray[np.int32]
+    carbon_kg: Floats
+    cost_usd: Floats
     observations: Floats | None
     progression_weeks: Floats
     progressed: NDArray[np.bool_]
     best_change: Floats
     severe: NDArray[np.bool_]
+    fairness: dict[str, Divergence]
 
 
 def rollout(
@@ -71,31 +81,36 @@ def rollout(
     if n < 1:
         raise AgentError(f"at least one patient is needed, not {n}")
     seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
-    journey, observation, mask = engine.admit(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
+    encounter, observation, mask, _ = engine.admit(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
+    ledger = engine.ledger()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
-    actions: list[NDArray[np.int32]] = []
+    actions: list[NDArray[Any]] = []
     given: list[NDArray[np.int32]] = []
+    verdicts: list[NDArray[np.int32]] = []
     terms = np.zeros((len(TERMS), n), np.float32)
-    returns, weeks = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    returns, weeks, cost = np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, np.float32)
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
     for cycle in range(engine.horizon):
         seen, allowed = np.asarray(observation), np.asarray(mask)
-        choice = _checked(agent.act(seen, allowed), n, len(engine.scenario.regimens))
-        journey, observation, mask, outcome, extra = _cycle(engine, journey, choice)
+        choice = _checked(engine, agent.act(seen, allowed), n)
+        encounter, ledger, observation, mask, outcome, extra = _step(engine, encounter, ledger, choice)
         if keep_observations:
             kept.append(seen)
-        actions.append(np.where(under_way, choice, -1))
+        actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
         given.append(np.where(under_way, np.asarray(outcome.given), -1))
-        lived, progressed, change, line, harm = np.asarray(extra)
+        verdicts.append(np.where(under_way, np.asarray(outcome.verdict.code), -1))
+        time, progressed, change, line = np.asarray(extra)
+        lived, harm = np.asarray(outcome.lived), np.asarray(outcome.severe)
+        cost += np.where(under_way, np.asarray(outcome.cost), 0)
         terms += np.where(under_way, np.asarray(outcome.terms), 0)
         returns += np.where(under_way, np.asarray(outcome.reward), 0)
         weeks += np.where(under_way, lived * cycle_weeks, 0)
         now = np.asarray(outcome.terminated)
         event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
-        progression[event] = np.where(now, weeks, (cycle + 1) * cycle_weeks)[event]
+        progression[event] = np.where(now, weeks, time * cycle_weeks)[event]
         best = np.where(under_way & ~now & (line <= 1), np.minimum(best, change), best)
         severe |= under_way & (harm > 0.5)
         died |= under_way & now
@@ -109,28 +124,35 @@ def rollout(
         died=died,
         returns=returns,
         terms=dict(zip(TERMS, terms, strict=True)),
-        actions=np.array(actions, np.int32),
+        actions=np.array(actions),
         given=np.array(given, np.int32),
+        verdicts=np.array(verdicts, np.int32),
+        carbon_kg=-1000 * terms[list(TERMS).index("carbon")],
+        cost_usd=cost,
         observations=np.array(kept) if keep_observations else None,
         progression_weeks=np.minimum(progression, weeks),
         progressed=np.isfinite(progression),
         best_change=best,
         severe=severe,
+        fairness=divergence(engine.scenario, ledger),
     )
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _cycle(engine: Engine, journey: Journey, action: jax.Array) -> tuple[Journey, jax.Array, jax.Array, Outcome, jax.Array]:
-    """A cycle, and (5, n): share lived, progressed, change from baseline, line, grade 3+ event."""
-    after, events, outcome = engine.advance(journey, action)
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+def _step(
+    engine: Engine, encounter: Encounter, ledger: Ledger, action: jax.Array
+) -> tuple[Encounter, Ledger, jax.Array, jax.Array, Outcome, jax.Array]:
+    """A step, and (4, n): cycles so far, progressed, change from baseline, line."""
+    after, ledger, outcome = engine.advance(encounter, ledger, action)
     observation, mask = engine.look(after)
-    state = after.state
-    extra = jnp.stack([events.lived, state.progressed, state.diameter / state.baseline - 1, state.line, events.severe])
-    return after, observation.T, mask.T, outcome, extra
+    state = after.journey.state
+    time = state.cycle.astype(jnp.float32)
+    extra = jnp.stack([time, state.progressed, state.diameter / state.baseline - 1, state.line])
+    return after, ledger, observation.T, mask.T, outcome, extra
 
 
-def _checked(actions: NDArray[np.int64], n: int, regimens: int) -> NDArray[np.int32]:
-    values = np.asarray(actions)
-    if values.shape != (n,) or values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= regimens:
-        raise AgentError(f"the agent answered {values.dtype} of shape {values.shape}, expected ({n},) regimens 0..{regimens - 1}")
-    return values.astype(np.int32)
+def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:
+    try:
+        return engine.kind.checked(actions, n)
+    except InvalidAction as error:
+        raise AgentError(f"the agent answered wrongly: {error}") from None

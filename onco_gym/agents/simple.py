@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.agents.protocol import AgentError
 from onco_gym.cards import Card
 from onco_gym.cards.scenario import Scenario, scenario
 from onco_gym.cards.schema import Categorical
@@ -27,7 +27,7 @@ class RandomAgent:
     def __init__(self, seed: int = 0) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
+    def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimen indices."""
         return np.where(mask, self._rng.random(mask.shape), -1.0).argmax(1)
 
@@ -168,14 +168,3 @@ class Facts(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._fields) + len(self._levels)
-
-
-def make_agent(name: str, card: Card, seed: int = 0) -> Agent:
-    """An agent by name: ``random``, ``guideline``, or a regimen's name for the constant agent."""
-    if name == "random":
-        return RandomAgent(seed)
-    if name == "guideline":
-        return GuidelineAgent(card)
-    if name in scenario(card).regimens:
-        return ConstantAgent(card, name)
-    raise AgentError(f"there is no agent {name!r}; expected random, guideline, or one of {', '.join(scenario(card).regimens)}")

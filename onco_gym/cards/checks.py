@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from onco_gym.cards.expressions import ExpressionError, Levels, parse
+from onco_gym.cards.grid import zones
 from onco_gym.cards.protocols import ProtocolError, parse_protocol
 from onco_gym.cards.schema import (
     Bernoulli,
@@ -38,7 +39,7 @@ class MismatchError(Exception):
 def check(card: Card) -> None:
     """Raise :class:`MismatchError` for the first thing that does not fit."""
     _sources(card)
-    for table in ("variables", "mechanisms", "regimens", "clones", "organs", "tests", "footprints"):
+    for table in ("variables", "mechanisms", "regimens", "clones", "organs", "tests", "footprints", "experts"):
         _unique(table, [getattr(row, "name", getattr(row, "item", "")) for row in getattr(card, table)])
     vocabulary = patient_vocabulary(card)
     _unique("variables", [*(v.name for v in card.variables), *(flag for v in _categoricals(card) for flag in v.flags)])
@@ -46,6 +47,7 @@ def check(card: Card) -> None:
     _biology(card, vocabulary)
     _treatment(card)
     _access(card)
+    _carbon(card)
     _guideline(card)
     _arms(card, vocabulary)
 
@@ -251,10 +253,28 @@ def _access(card: Card) -> None:
             _known(f"tests[{test.name}].delay", test.delay, access, "numeric access variables")
     _known("access.treatment_delay", card.access.treatment_delay, access, "numeric access variables")
     _known("access.adherence", card.access.adherence, access, "numeric access variables")
+    for case in card.access.travel_km:
+        if case.when:
+            _expression("access.travel_km.when", case.when, patient_vocabulary(card))
+        if case.value < 0:
+            _fail("access.travel_km", case.value, "a number that is not negative")
+    for variable in card.variables:
+        if variable.protected and not isinstance(variable, Bernoulli | Discrete):
+            _fail(f"variables[{variable.name}].protected", True, "false: only variables with levels make groups")
+
+
+def _carbon(card: Card) -> None:
+    _known("grid_zone", card.grid_zone, zones(), "grid zones")
+    for footprint in card.footprints:
+        if footprint.grid_share:
+            _known(f"footprints[{footprint.item}].measured_in", footprint.measured_in, zones(), "grid zones")
 
 
 def _guideline(card: Card) -> None:
     vocabulary = guideline_vocabulary(card)
+    for expert in card.experts:
+        if expert.frail:
+            _expression(f"experts[{expert.name}].frail", expert.frail, vocabulary)
     regimens = [regimen.name for regimen in card.regimens]
     for number, rule in enumerate(card.guideline):
         _known(f"guideline[{number}].regimen", rule.regimen, regimens, "regimens")

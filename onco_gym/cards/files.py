@@ -12,10 +12,14 @@ class CardError(ValueError):
     """A card that cannot be used; the message names the file, the key, the value and what was expected."""
 
 
+def cards_folder() -> Path:
+    """Where the shipped cards and what they share lie."""
+    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+
+
 def card_files() -> dict[str, Path]:
     """The shipped cards: name (the file's stem) to path."""
-    folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return {path.stem: path for path in sorted(cards_folder().glob("*.toml"))}
 
 
 def card_id(path: Path) -> str:

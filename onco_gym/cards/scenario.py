@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE
+from onco_gym.cards.grid import intensity
 from onco_gym.cards.load import digest
-from onco_gym.cards.schema import Card, Case, Categorical, Lognormal, Normal, Ordinal, Regimen, Variable
+from onco_gym.cards.schema import Card, Case, Categorical, Discrete, Lognormal, Normal, Ordinal, Regimen, Variable
 
 Array = Any
 """NumPy arrays of float32 as they come from a card; JAX arrays where they are traced, as in calibration."""
@@ -38,7 +39,8 @@ class Field:
 class Scenario:
     """The static side of a card: names, sizes, schedules, observation layout. Hashable.
 
-    ``traits`` and ``biomarkers`` name the observed patient columns: always known, and known once tested.
+    ``traits`` and ``biomarkers`` name the observed patient columns: always known, and known once tested. ``levels`` gives
+    the columns of each categorical variable among them, ``groups`` the groups of each protected attribute.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Scenario:
     horizon: int
     mechanisms: tuple[str, ...]
     immune: tuple[bool, ...]
+    static: tuple[bool, ...]
     regimens: tuple[str, ...]
     clones: tuple[str, ...]
     organs: tuple[str, ...]
@@ -56,6 +59,8 @@ class Scenario:
     biomarkers: tuple[str, ...]
     biomarker_test: tuple[int, ...]
     fields: tuple[Field, ...]
+    levels: tuple[tuple[str, tuple[str, ...]], ...]
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
     def holiday(self) -> int:
@@ -81,8 +86,10 @@ class Params(NamedTuple):
     max_cycles: Array  # (R,) cycles
     max_ecog: Array  # (R,) worst ECOG at which it is given
     active: Array  # (R,) 1 for anti-cancer treatment
+    carryover: Array  # (R,) share of a cycle's drug level that is still there a cycle later
     sensitivity: Array  # (M, C) median by case
     sensitivity_spread: Array  # (M,) log sd
+    fading: Array  # (M,) per cycle received
     resistance: Array  # (K, M) share of kill escaped
     fraction: Array  # (K, C) log10 share at diagnosis, by case
     fraction_spread: Array  # (K,) log10 sd
@@ -125,7 +132,15 @@ class Params(NamedTuple):
     ctdna_spread: Array  # () log10 sd
     laboratory_error: Array  # () relative sd
     marker_detection: Array  # () share of the tumour
+    travel: Array  # (C,) km to the clinic and back, by case
+    visits: Array  # (R,) per cycle
+    care_kg: Array  # (R,) kg CO2e per cycle: drugs, infusions, visits with blood panels, without travel
+    tests_kg: Array  # (T,) kg CO2e per test
+    items_kg: Array  # (6,) kg CO2e of a CT, an MRI, a bed day, a km, a prompt, an inference
 
+
+ITEMS = ("ct", "mri", "bed_day", "km", "prompt", "inference")
+"""Rows of ``Params.items_kg``."""
 
 EARLY_SCANS = 4
 """Scans that a schedule may have before regular ones begin."""
@@ -162,6 +177,11 @@ def column_range(variable: Variable) -> tuple[float, float]:
     return 0.0, 1.0
 
 
+def group_names(variable: Variable) -> tuple[str, ...]:
+    """The groups that a protected attribute makes."""
+    return variable.outcomes if isinstance(variable, Discrete) else ("no", "yes")
+
+
 @functools.lru_cache(maxsize=32)
 def scenario(card: Card) -> Scenario:
     """The static side of ``card``."""
@@ -176,6 +196,7 @@ def scenario(card: Card) -> Scenario:
         horizon=card.horizon_cycles,
         mechanisms=tuple(mechanism.name for mechanism in card.mechanisms),
         immune=tuple(mechanism.kind == "immune" for mechanism in card.mechanisms),
+        static=tuple(mechanism.kind == "static" for mechanism in card.mechanisms),
         regimens=tuple(regimen.name for regimen in card.regimens),
         clones=tuple(clone.name for clone in card.clones),
         organs=tuple(organ.name for organ in card.organs),
@@ -185,6 +206,8 @@ def scenario(card: Card) -> Scenario:
         biomarkers=tuple(column for column, _ in markers),
         biomarker_test=tuple(tests.index(str(variable.test)) for _, variable in markers),
         fields=_fields(card, [*traits, *markers]),
+        levels=tuple((variable.name, columns_of(variable)) for variable in shown if isinstance(variable, Categorical)),
+        groups=tuple((variable.name, group_names(variable)) for variable in card.variables if variable.protected),
     )
 
 
@@ -256,8 +279,10 @@ def params(card: Card) -> Params:
         "max_cycles": [regimen.max_cycles or 1e6 for regimen in regimens],
         "max_ecog": [regimen.max_ecog for regimen in regimens],
         "active": [regimen.active for regimen in regimens],
+        "carryover": [regimen.carryover for regimen in regimens],
         "sensitivity": _cases(mechanism.sensitivity for mechanism in card.mechanisms),
         "sensitivity_spread": [mechanism.spread for mechanism in card.mechanisms],
+        "fading": [mechanism.fading_per_cycle for mechanism in card.mechanisms],
         "resistance": _table([clone.resistance.get(name, 0.0) for name in mechanisms] for clone in card.clones),
         "fraction": _cases(clone.log10_fraction for clone in card.clones),
         "fraction_spread": [clone.spread for clone in card.clones],
@@ -298,8 +323,33 @@ def params(card: Card) -> Params:
         "ctdna_spread": observation.ctdna_spread,
         "laboratory_error": observation.laboratory_error,
         "marker_detection": observation.marker_detection,
+        **_footprints(card),
     }
     return Params(**{name: np.asarray(value, np.float32) for name, value in values.items()})
+
+
+def _footprints(card: Card) -> dict[str, Any]:
+    kg = {item: footprint(card, item) for item in ("visit", "infusion", "blood_panel", *ITEMS)}
+    visit = kg["visit"] + kg["blood_panel"]
+    return {
+        "travel": _cases([card.access.travel_km])[0],
+        "visits": [regimen.visits_per_cycle for regimen in card.regimens],
+        "care_kg": [
+            regimen.drug_kgco2e_per_cycle + regimen.infusions_per_cycle * kg["infusion"] + regimen.visits_per_cycle * visit
+            for regimen in card.regimens
+        ],
+        "tests_kg": [test.kgco2e for test in card.tests],
+        "items_kg": [kg[item] for item in ITEMS],
+    }
+
+
+def footprint(card: Card, item: str) -> float:
+    """Kg CO2e of an item at the card's clinic: its electricity at the grid intensity of the card's zone and hour."""
+    for row in card.footprints:
+        if row.item == item:
+            here = intensity(card.grid_zone)[card.clinic_hour] / intensity(row.measured_in).mean() if row.grid_share else 1.0
+            return row.kgco2e * (1 - row.grid_share + row.grid_share * float(here))
+    return 0.0
 
 
 def schedule(card: Card, weeks: Sequence[float]) -> dict[str, NDArray[np.float32]]:

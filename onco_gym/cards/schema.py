@@ -217,16 +217,18 @@ AnyVariable = Annotated[Bernoulli | Categorical | Ordinal | Normal | Lognormal |
 
 
 class Mechanism(Sourced):
-    """A way of killing tumour cells. ``direct`` kills now, ``immune`` raises a lasting immune response.
+    """What a drug does to a tumour. ``direct`` kills now, ``static`` slows growth, ``immune`` raises a lasting immune response.
 
     ``sensitivity`` is a patient's median sensitivity (1 = the regimen's full kill); ``spread`` its sd on the log scale.
+    The effect fades as the tumour adapts, by exp(-``fading_per_cycle``) with each cycle received; an immune response does not.
     """
 
     name: Name
-    kind: Literal["direct", "immune"] = "direct"
+    kind: Literal["direct", "static", "immune"] = "direct"
     title: str
     sensitivity: Cases
     spread: NonNegative
+    fading_per_cycle: Annotated[float, Field(ge=0, le=0.5)] = 0
     modifiers: tuple[Effect, ...] = ()
 
 
@@ -243,6 +245,7 @@ class Regimen(Sourced):
 
     ``toxicity`` is the share of patients with a grade 3+ event over a course, by organ class; ``burden`` the standing
     low-grade toxicity in grades; ``discontinuation`` the share stopping for toxicity over a course.
+    ``carryover`` is the share of a cycle's drug level that is still there a cycle later; it matters where doses vary.
     ``label_cycle_weeks`` is the cycle of the label (documentation); the environment steps in the card's cycles.
     """
 
@@ -253,6 +256,7 @@ class Regimen(Sourced):
     infusions_per_cycle: NonNegative = 0
     visits_per_cycle: NonNegative
     drug_kgco2e_per_cycle: NonNegative = 0
+    carryover: Annotated[float, Field(ge=0, lt=1)] = 0
     max_cycles: int | None = Field(default=None, ge=1)
     max_ecog: int = Field(default=4, ge=0, le=4)
     kill: dict[Name, NonNegative] = {}
@@ -374,7 +378,23 @@ class Test(Sourced):
     access: Name
     delay: Name | None = None
     kgco2e: NonNegative
+    cost_usd: NonNegative
     repeated_at_progression: bool = False
+
+
+class Workup(Sourced):
+    """What can be ordered beside the card's tests.
+
+    ``ctdna_detection``: log10 molecules per ml from which sequencing sees the tumour.
+    ``longest_interval_cycles`` is the longest time between two visits.
+    """
+
+    ctdna_cost_usd: NonNegative
+    ctdna_kgco2e: NonNegative
+    ctdna_detection: NonNegative
+    ct_cost_usd: NonNegative
+    mri_cost_usd: NonNegative
+    longest_interval_cycles: int = Field(ge=1, le=12)
 
 
 class Observation(Sourced):
@@ -399,21 +419,30 @@ class Access(Sourced):
     """The variables through which social position acts: days from diagnosis to treatment, and the share of tablets taken.
 
     A journey starts ``usual_delay_days`` after diagnosis; what a patient waits beyond that, the tumour is untreated.
+    ``travel_km`` is the way to the clinic and back.
     """
 
     treatment_delay: Name
     usual_delay_days: NonNegative
     adherence: Name
+    travel_km: Cases
 
 
 class Footprint(Sourced):
-    """kg CO2e of one item."""
+    """kg CO2e of one item. ``grid_share`` of it is electricity, at the intensity of the zone it was ``measured_in``.
 
-    item: Literal["visit", "infusion", "scan", "blood_panel", "bed_day", "km", "prompt"]
+    A visit and an infusion are those of the clinic, without the patient's travel. A prompt asks a language model, an
+    inference a small one.
+    """
+
+    item: Literal["visit", "infusion", "ct", "mri", "blood_panel", "bed_day", "km", "prompt", "inference"]
     kgco2e: NonNegative
+    grid_share: Probability = 0
+    measured_in: str = ""
 
 
 Status = Literal["preferred", "option", "later", "not_recommended", "contraindicated"]
+Level = Literal["A", "B", "C", "D", "E"]
 
 
 class Rule(Sourced):
@@ -423,17 +452,36 @@ class Rule(Sourced):
     lines: tuple[int, ...] = ()
     when: str = ""
     status: Status
-    level: Literal["A", "B", "C", "D", "E"]
+    level: Level
     escat: str = ""
 
 
-class Reward(Sourced):
-    """Weights that turn each term into quality-adjusted life years."""
+class Expert(Sourced):
+    """One voice of the panel: which recommendations a physician of this kind accepts.
 
-    outcome: float
+    Rules of one of the statuses ``accepts`` and at least evidence ``level`` are accepted; with ``early``, also at other lines
+    than the rule's. Patients of whom ``frail`` holds get no regimen with more than ``max_toxicity`` grade 3+ events.
+    """
+
+    name: Name
+    title: str
+    accepts: tuple[Status, ...] = Field(min_length=1)
+    level: Level
+    early: bool = False
+    max_toxicity: Probability = 1
+    frail: str = ""
+
+
+class Reward(Sourced):
+    """Weights that turn each term into quality-adjusted life years.
+
+    Per quality-adjusted life year, per guideline point, per nat of divergence, and per tonne CO2e.
+    """
+
+    outcome: NonNegative
     guideline: NonNegative
     fairness: NonNegative
-    carbon_per_tonne: NonNegative
+    carbon: NonNegative
 
 
 class Arm(Sourced):
@@ -497,6 +545,7 @@ class Card(Table):
     cycle_weeks: Positive
     horizon_cycles: int = Field(ge=2, le=2000)
     grid_zone: str = Field(pattern=r"^[A-Z]{3}$")
+    clinic_hour: int = Field(ge=0, le=23)
     sources: dict[Name, Source]
     variables: tuple[AnyVariable, ...] = Field(min_length=1)
     mechanisms: tuple[Mechanism, ...] = Field(min_length=1)
@@ -510,9 +559,11 @@ class Card(Table):
     performance: Performance
     utility: Utility
     tests: tuple[Test, ...] = Field(min_length=1)
+    workup: Workup
     observation: Observation
     access: Access
     footprints: tuple[Footprint, ...] = ()
+    experts: tuple[Expert, ...] = Field(min_length=1)
     guideline: tuple[Rule, ...] = Field(min_length=1)
     reward: Reward
     arms: tuple[Arm, ...] = ()

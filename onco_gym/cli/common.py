@@ -39,7 +39,9 @@ def resolve(text: str) -> tuple[str, str]:
     known, ids = {}, registered_ids()
     for key in ids:
         card, short = str(gym.spec(key).kwargs["card"]), key.removeprefix(f"{NAMESPACE}/")
-        known.update({name.lower(): (key, card) for name in (key, short, short.removesuffix("-v0"), card)})
+        plain = short.removesuffix("-v0")
+        names = (key, short, plain, card) if plain.lower() == card else (key, short, plain)
+        known.update({name.lower(): (key, card) for name in names})
     if text.endswith(".toml"):
         return f"{NAMESPACE}/Card-v0", text
     if text.lower() not in known:

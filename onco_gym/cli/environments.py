@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from onco_gym.interfaces.single import OncologyEnv
 
 WEEKS_PER_YEAR = 52.1775  # as in onco_gym.rewards.outcome, which would import JAX
+ACTIONS = {
+    "regimen": "one of {} regimens",
+    "dose": "an intensity per regimen",
+    "workflow": "tests, evidence, regimen, next visit",
+}
 SECTIONS = ("variables", "regimens", "clones", "guideline", "arms")
 
 
@@ -35,16 +40,17 @@ def _make(text: str, **options: Any) -> "OncologyEnv":
 
 def list_command(_: argparse.Namespace) -> None:
     """List the environments."""
-    from onco_gym.cards.scenario import scenario
-
     rows: list[tuple[object, ...]] = []
     for key in registered_ids():
-        card = onco_gym.load_card(resolve(key)[1])
+        spec = gym.spec(key)
+        card = onco_gym.load_card(spec.kwargs["card"])
         years = f"{card.horizon_cycles * card.cycle_weeks / WEEKS_PER_YEAR:.1f}"
-        rows.append((key, card.title, len(scenario(card).fields), len(card.regimens), card.horizon_cycles, years, len(card.arms)))
-    rows.append((f"{NAMESPACE}/Card-v0", "a card of your own: card=PATH", *"-----"))
-    numbers = ("observed", "actions", "cycles", "years", "arms")
-    console().print(make_table("", ("id", "disease", *numbers), rows, numbers))
+        action = ACTIONS[spec.kwargs.get("kind", "regimen")].format(len(card.regimens))
+        reward = "vector" if "/mo-" in key else "number"
+        rows.append((key, card.title, action, reward, card.horizon_cycles, years, len(card.arms)))
+    rows.append((f"{NAMESPACE}/Card-v0", "a card of your own: card=PATH; -Dose, -Workflow, mo- as above", *"-----"))
+    numbers = ("cycles", "years", "arms")
+    console().print(make_table("", ("id", "disease", "action", "reward", *numbers), rows, numbers))
 
 
 def show_command(arguments: argparse.Namespace) -> None:
@@ -98,6 +104,8 @@ def play_command(arguments: argparse.Namespace) -> None:
     seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
     env, screen = _make(arguments.id, render_mode="ansi"), console()
     card = env.engine.card
+    if not isinstance(env.action_space, gym.spaces.Discrete):
+        raise UsageError(f"{arguments.id} cannot be played by hand: its actions are more than a regimen; try {card.id}")
     agent = make_agent(arguments.agent or "guideline", card, seed)
     screen.print(Text(f"{card.id}, seed {seed}", "bold"))
     observation, info = env.reset(seed=seed)
@@ -153,7 +161,8 @@ def rollout_command(arguments: argparse.Namespace) -> None:
         from onco_gym.files import replacing
 
         env = _make(arguments.id, cohort=arguments.cohort)
-        agent = make_agent(arguments.agent, env.engine.card, arguments.seed)
+        kind = gym.spec(key).kwargs.get("kind", "regimen")
+        agent = make_agent(arguments.agent, env.engine.card, arguments.seed, kind)
         bar.update(task, total=env.engine.horizon, description=f"{arguments.n} patients")
         episodes = rollout(env.engine, agent, arguments.n, arguments.seed, on_cycle=lambda i, _: bar.update(task, completed=i))
     asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
@@ -166,22 +175,27 @@ def rollout_command(arguments: argparse.Namespace) -> None:
 
 def _figures(env: "OncologyEnv", episodes: "Episodes") -> dict[str, Any]:
     """What a rollout says, in plain numbers; None for what was not reached or lies beyond follow-up."""
+    from onco_gym.knowledge.panel import VERDICTS
 
     def median(weeks: Any, happened: Any) -> float | None:
         return float(np.quantile(weeks, 0.5, method="inverted_cdf")) if happened.mean() >= 0.5 else None
 
     n, names, follow_up = len(episodes.weeks), env.action_names, env.engine.horizon * env.engine.scenario.cycle_weeks
-    mean = float(episodes.returns.mean(dtype=float))
-    half = 1.96 * float(episodes.returns.std(ddof=1, dtype=float)) / n**0.5 if n > 1 else 0.0
     first = np.bincount(episodes.given[0], minlength=len(names)) / n
     years = {str(year): year * WEEKS_PER_YEAR for year in (1, 3, 5)}
     return {
         "card_digest": env.engine.scenario.digest,
         "patients": n,
         "follow_up_weeks": follow_up,
-        "mean_return": mean,
-        "mean_return_interval": [mean - half, mean + half] if n > 1 else None,
+        "mean_return": float(episodes.returns.mean(dtype=float)),
+        "mean_return_interval": _interval(episodes.returns),
         "mean_terms": {name: float(values.mean(dtype=float)) for name, values in episodes.terms.items()},
+        "mean_outcome_interval": _interval(episodes.terms["outcome"]),
+        "guideline_concordance": float((episodes.verdicts[episodes.verdicts >= 0] >= VERDICTS.index("later")).mean()),
+        "contraindicated": float((episodes.verdicts[episodes.verdicts >= 0] == 0).mean()),
+        "divergence": {name: one._asdict() for name, one in episodes.fairness.items()},
+        "mean_carbon_kg": float(episodes.carbon_kg.mean(dtype=float)),
+        "mean_cost_usd": float(episodes.cost_usd.mean(dtype=float)),
         "died": float(episodes.died.mean()),
         "median_weeks": median(episodes.weeks, episodes.died),
         "survival": {k: float((episodes.weeks >= t).mean()) if t <= follow_up else None for k, t in years.items()},
@@ -192,19 +206,37 @@ def _figures(env: "OncologyEnv", episodes: "Episodes") -> dict[str, Any]:
     }
 
 
+def _interval(values: Any) -> list[float] | None:
+    """95% interval of the mean."""
+    if len(values) < 2:
+        return None
+    mean, half = float(values.mean(dtype=float)), 1.96 * float(values.std(ddof=1, dtype=float)) / len(values) ** 0.5
+    return [mean - half, mean + half]
+
+
 def _report(figures: dict[str, Any]) -> list[tuple[str, str]]:
     """The figures in words."""
     times = (figures["median_weeks"], figures["median_progression_weeks"])
     medians = [f"{x:.0f} weeks ({x / WEEKS_PER_YEAR * 12:.1f} months)" if x is not None else "not reached" for x in times]
-    interval = " (95% interval {:.3f} to {:.3f})".format(*figures["mean_return_interval"]) if figures["patients"] > 1 else ""
+
+    def interval(name: str) -> str:
+        return " (95% interval {:.3f} to {:.3f})".format(*figures[name]) if figures[name] else ""
+
+    apart = max(figures["divergence"].items(), key=lambda item: item[1]["nats"] - item[1]["chance"])
+    tested = figures["mean_cost_usd"] > 0
     return [
         ("patients", f"{figures['patients']}, followed for {figures['follow_up_weeks']:g} weeks"),
-        ("mean return", f"{figures['mean_return']:.3f} QALY{interval}"),
+        ("quality-adjusted life", f"{figures['mean_terms']['outcome']:.3f} years{interval('mean_outcome_interval')}"),
+        ("return, all four terms", f"{figures['mean_return']:.3f} QALY{interval('mean_return_interval')}"),
         ("median survival", medians[0]),
         *((f"{y}-year survival", "beyond follow-up" if x is None else f"{x:.1%}") for y, x in figures["survival"].items()),
         ("first-line response", f"{figures['first_line_response']:.1%}"),
         ("median time to progression or death", medians[1]),
         ("any grade 3+ event", f"{figures['grade3']:.1%}"),
+        ("decisions within the guideline", f"{figures['guideline_concordance']:.1%}"),
+        ("largest divergence between groups", "{} {nats:.4f} nats (by chance {chance:.4f})".format(apart[0], **apart[1])),
+        ("carbon", f"{figures['mean_carbon_kg']:,.0f} kg CO2e a patient"),
+        *([("tests", f"{figures['mean_cost_usd']:,.0f} USD a patient")] if tested else []),
         *((f"first cycle: {name}", f"{share:.1%}") for name, share in [*figures["first_cycle"].items()][:5]),
     ]
 

@@ -1,9 +1,10 @@
-"""The Gymnasium environment: one patient, one regimen a cycle."""
+"""The Gymnasium environment: one patient, one decision a cycle."""
 
+import copy
 import operator
 import os
-from collections.abc import Mapping
-from typing import Any, SupportsFloat
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -15,31 +16,39 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.scenario import Field
 from onco_gym.files import replacing
-from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Engine, Outcome, Seat, make_engine, stream_of
+from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
+from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS
-from onco_gym.simulator.admit import admit
+from onco_gym.rewards import TERMS, Divergence, Ledger, divergence
 from onco_gym.simulator.state import Journey
 
 Observation = NDArray[np.float32]
+CARBON = list(TERMS).index("carbon")
 
 
-class OncologyEnv(gym.Env[Observation, np.int64]):
+class OncologyEnv(gym.Env[Observation, Any]):
     """A patient with cancer, treated cycle by cycle.
 
     Observation: ``Box(0, 1)`` of named numbers; :attr:`observation_fields` gives name, unit and range of each.
-    Action: ``Discrete``, a regimen; :attr:`action_names` names them. ``info["action_mask"]`` says which can be given;
-    where another is chosen, the patient gets a drug holiday and ``info["given"]`` says so.
-    Reward: quality-adjusted life years gained in the cycle, by term in ``info["reward_terms"]``.
-    An episode terminates with death and is truncated at the horizon.
+    Action, by ``kind``: a regimen (``Discrete``; :attr:`action_names` names them), dose intensities (``Box``), or the
+    decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen; where another regimen is chosen, the patient
+    gets a drug holiday and ``info["given"]`` says so.
+    Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
+    ``info["carbon_kg"]`` is the carbon of the step, ``info["guideline"]`` what the panel says: the ``verdict`` on what was given,
+    the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``: those there are).
+    An episode terminates with death and is truncated at the horizon. :attr:`origin` (the cohort's row and the source of its
+    chance) and :attr:`actions` since ``reset`` are all that is needed to play it again.
 
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
         cohort: patients to draw from, or the path of a cohort file; by default drawn from the card.
-        weights: reward weights by term; by default the card's.
+        weights: reward weights by term, in place of the card's.
         horizon: cycles until truncation; by default the card's.
+        kind: ``"regimen"``, ``"dose"`` or ``"workflow"``.
+        terms: reward terms to compute; by default all. The others are 0.
         render_mode: ``"ansi"`` (a patient chart), ``"rgb_array"`` or ``"human"`` (a picture of the journey).
     """
 
@@ -51,35 +60,40 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         cohort: Cohort | str | os.PathLike[str] | None = None,
         weights: Mapping[str, float] | None = None,
         horizon: int | None = None,
+        kind: str = "regimen",
+        terms: Collection[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
         self.render_mode = render_mode
-        self.engine = make_engine(card, cohort, weights, horizon)
-        scenario = self.engine.scenario
-        self.observation_fields: tuple[Field, ...] = scenario.fields
-        self.action_names: tuple[str, ...] = scenario.regimens
-        self.observation_space = spaces.Box(0.0, 1.0, (len(scenario.fields),), np.float32)
-        self.action_space = spaces.Discrete(len(scenario.regimens))
+        self.engine = make_engine(card, cohort, weights, horizon, kind, terms)
+        self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
+        self.action_names: tuple[str, ...] = self.engine.scenario.regimens
+        self.observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
+        self.action_space = copy.deepcopy(self.engine.kind.space)
         self._compiled = _compiled(self.engine)
+        self._ledger = self.engine.ledger()
         self._stream: np.uint32 | None = None
         self._episode = 0
         self._flat: jax.Array | None = None
         self._ended = True
         self._history: list[NDArray[np.float32]] = []
+        self.actions: list[Any] = []
+        self.origin: tuple[int, int] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Admit the next patient.
 
         Args:
-            seed: up to 64 bits. Same seed, same sequence of patients, in every interface.
+            seed: up to 64 bits. Same seed, same sequence of patients, in every interface. The fairness ledger begins anew.
             options: ``{"patient": row}`` admits that row of the cohort; ``{"key": k}`` sets the source of its chance.
         """
         wide = None if seed is None else seed % 2**64
         super().reset(seed=wide)
         if wide is not None:
             self._stream, self._episode = stream_of(np.array([wide], np.uint64))[0], 0
+            self.reset_fairness()
         elif self._stream is None:
             self._stream, self._episode = np.uint32(self.np_random.integers(2**32)), 0
         else:
@@ -87,6 +101,7 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         seat = Seat(np.array([self._stream], np.uint32), np.array([self._episode], np.uint32))
         row, key = self._options(options or {}, *self.engine.draw(seat))
         self._flat = self._compiled.admit(row, key)
+        self.actions, self.origin = [], (row, key)
         values = np.asarray(self._flat)
         self._ended = False
         if self.render_mode is not None:
@@ -95,30 +110,35 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
             self.render()
         return self._observation(values), self._info(values)
 
-    def step(self, action: np.int64 | int) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Give regimen ``action`` for one cycle."""
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Act for one cycle; in the workflow, until the next visit."""
         if self._ended or self._flat is None:
             raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
-        try:
-            index = action.__index__()
-        except (AttributeError, TypeError):
-            index = -1
-        if not 0 <= index < len(self.action_names):
-            raise gym.error.InvalidAction(
-                f"action {action!r} is not a regimen: expected a whole number 0..{len(self.action_names) - 1}"
-            )
-        self._flat = self._compiled.step(self._flat, index)
+        checked = self.engine.kind.checked(action, None)
+        self._flat, self._ledger = self._compiled.step(self._flat, self._ledger, checked)
+        self.actions.append(checked)
         values = np.asarray(self._flat)
-        reward, terminated, truncated = values[self._compiled.head : self._compiled.head + 3].tolist()
+        terminated, truncated = values[self._compiled.head + 1 : self._compiled.head + 3].tolist()
         self._ended = bool(terminated or truncated)
         if self.render_mode is not None:
             self._history.append(values)
         if self.render_mode == "human":
             self.render()
-        return self._observation(values), reward, terminated > 0.5, truncated > 0.5, self._info(values)
+        return self._observation(values), self._reward(values), terminated > 0.5, truncated > 0.5, self._info(values)
+
+    def _reward(self, values: NDArray[np.float32]) -> Any:
+        return values[self._compiled.head].item()
+
+    def fairness(self) -> dict[str, Divergence]:
+        """What the ledger of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        return divergence(self.engine.scenario, self._ledger)
+
+    def reset_fairness(self) -> None:
+        """Begin the ledger of decisions anew."""
+        self._ledger = self.engine.ledger()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(R,) which regimens can be given now; the name is sb3-contrib's."""
+        """Which actions can be chosen now, all parts of the action in one row; the name is sb3-contrib's."""
         if self._flat is None:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask(np.asarray(self._flat))
@@ -128,7 +148,7 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         """The patient and state now, as arrays with a batch of one; a wizard's view that includes the hidden tumour."""
         if self._flat is None:
             raise gym.error.ResetNeeded("call reset() before journey")
-        return self._compiled.layout.read(np.asarray(self._flat)[: self._compiled.head])
+        return self._compiled.layout.read(np.asarray(self._flat)[: self._compiled.head]).journey
 
     @property
     def history(self) -> list[Snapshot]:
@@ -184,28 +204,61 @@ class OncologyEnv(gym.Env[Observation, np.int64]):
         return values[self._compiled.view : self._compiled.view + len(self.observation_fields)].copy()
 
     def _mask(self, values: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return values[self._compiled.mask :] > 0.5
+        return values[self._compiled.mask : self._compiled.options] > 0.5
 
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        given, row, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        row, given, code, share, cost, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        begun = given >= 0
+        options = np.flatnonzero(values[self._compiled.options :] > 0.5)
         return {
             "action_mask": self._mask(values),
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
-            "given": self.action_names[int(given)] if given >= 0 else None,
+            "carbon_kg": -1000.0 * terms[CARBON],
+            "cost_usd": cost,
+            "guideline": {
+                "verdict": VERDICTS[int(code)] if begun else None,
+                "share": share if begun else None,
+                "best": [self.action_names[index] for index in options],
+            },
+            "given": self.action_names[int(given)] if begun else None,
             "patient": int(row),
         }
 
     def _snapshot(self, values: NDArray[np.float32]) -> Snapshot:
         return Snapshot(
-            self._compiled.layout.read(values[: self._compiled.head]),
+            self._compiled.layout.read(values[: self._compiled.head]).journey,
             self._observation(values),
             float(values[self._compiled.head]),
         )
 
 
-class _Compiled:
-    """The engine for one patient, packed: [journey | reward, terminated, truncated, given, row, terms | view | mask].
+class MultiObjectiveEnv(OncologyEnv):
+    """The same with a vector of rewards: the terms, each in its own unit, in the order of :data:`onco_gym.rewards.TERMS`.
 
+    ``reward_space`` and ``reward_dim`` are as MO-Gymnasium has them; its ``LinearReward`` makes a scalar of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reward_space = reward_space(self.engine)
+        self.reward_dim = len(TERMS)
+
+    def _reward(self, values: NDArray[np.float32]) -> Any:
+        return values[self._compiled.view - len(TERMS) : self._compiled.view].copy()
+
+
+def reward_space(engine: Engine) -> spaces.Box:
+    """Bounds of the terms of one step."""
+    years = engine.scenario.cycle_weeks / 52 * engine.card.workup.longest_interval_cycles
+    low = np.array([0.0, -engine.card.workup.longest_interval_cycles, -np.inf, -np.inf], np.float32)
+    high = np.array([years, engine.card.workup.longest_interval_cycles, np.inf, 0.0], np.float32)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+class _Compiled:
+    """The engine for one patient, packed.
+
+    [encounter | reward, terminated, truncated, row, given, verdict, share, cost, terms | view | mask | options].
     The work stands in a loop of one turn: XLA makes one kernel of a small loop, and of anything else one kernel per
     operation, which takes several times as long for a single patient.
     """
@@ -214,16 +267,16 @@ class _Compiled:
         self._engine = engine
         self._pool = np.asarray(engine.pool)
         one = jax.ShapeDtypeStruct((1,), np.uint32)
-        journey, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
-        self.layout: Layout[Journey] = Layout(journey)
+        encounter, _, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
+        self.layout: Layout[Encounter] = Layout(encounter)
         self.head = self.layout.size
-        self.view = self.head + 5 + len(TERMS)
-        self.mask = self.view + len(engine.scenario.fields)
-        self.size = self.mask + len(engine.scenario.regimens)
+        self.view = self.head + 8 + len(TERMS)
+        self.mask = self.view + len(engine.kind.fields)
+        self.options = self.mask + engine.kind.mask_size
+        self.size = self.options + len(engine.scenario.regimens)
         self._admit_loop = jax.jit(self._admit)
-        self._step_loop = jax.jit(self._step)
+        self._step_loop = jax.jit(self._step, donate_argnums=1)
         self._once = jnp.int32(1)
-        self._actions = [jnp.int32(action) for action in range(len(engine.scenario.regimens))]
 
     def admit(self, row: int, key: int) -> jax.Array:
         """(size,) the first visit of the pool's patient ``row`` with chance ``key``."""
@@ -233,34 +286,43 @@ class _Compiled:
         ticket[-1:].view(np.uint32)[0] = key
         return self._admit_loop(ticket, self._once)
 
-    def step(self, flat: jax.Array, action: int) -> jax.Array:
-        """(size,) a cycle later."""
-        return self._step_loop(flat, self._actions[action], self._once)
+    def step(self, flat: jax.Array, ledger: Ledger, action: NDArray[Any]) -> tuple[jax.Array, Ledger]:
+        """(size,) a step later, and the ledger."""
+        after: tuple[jax.Array, Ledger] = self._step_loop(flat, ledger, action, self._once)
+        return after
 
     def _admit(self, ticket: jax.Array, turns: jax.Array) -> jax.Array:
         def visit(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             _, ticket = carry
             key = jax.lax.bitcast_convert_type(ticket[-1:], jnp.uint32)
-            journey = admit(self._engine.scenario, self._engine.params, self._engine.patient(ticket[:-2, None]), key)
-            head = jnp.concatenate([jnp.zeros(3), -jnp.ones(1), ticket[-2:-1], jnp.zeros(len(TERMS))])
-            return self._join(journey, head), -ticket  # changed, as in _step
+            encounter = self._engine.first_visit(self._engine.patient(ticket[:-2, None]), key)
+            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(3 + len(TERMS))])
+            return self._join(encounter, head, self._engine.options(encounter.journey)), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
 
-    def _step(self, flat: jax.Array, action: jax.Array, turns: jax.Array) -> jax.Array:
-        def cycle(turn: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def _step(self, flat: jax.Array, ledger: Ledger, action: jax.Array, turns: jax.Array) -> tuple[jax.Array, Ledger]:
+        def cycle(turn: jax.Array, carry: tuple[jax.Array, Ledger, jax.Array]) -> tuple[jax.Array, Ledger, jax.Array]:
             del turn
-            flat, action = carry
-            after, _, outcome = self._engine.advance(self.layout.unpack(flat[: self.head]), action[None])
-            values = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, flat[self.head + 4 : self.head + 5]]
-            head = jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
-            return self._join(after, head), action + 1  # changed, lest XLA moves what depends on it out of the loop
+            flat, ledger, action = carry
+            encounter = self.layout.unpack(flat[: self.head])
+            after, ledger, outcome = self._engine.advance(encounter, ledger, action[None])
+            head = self._head(outcome, flat[self.head + 3 : self.head + 4])
+            # The action changes, lest XLA moves what depends on it out of the loop.
+            return self._join(after, head, outcome.verdict.options), ledger, action + 1
 
-        return jax.lax.fori_loop(0, turns, cycle, (flat, action))[0]
+        flat, ledger, _ = jax.lax.fori_loop(0, turns, cycle, (flat, ledger, action))
+        return flat, ledger
 
-    def _join(self, journey: Journey, head: jax.Array) -> jax.Array:
-        observation, mask = self._engine.look(journey)
-        return jnp.concatenate([self.layout.pack(journey), head, observation[:, 0], mask[:, 0].astype(jnp.float32)])
+    def _head(self, outcome: Outcome, row: jax.Array) -> jax.Array:
+        said = outcome.verdict
+        values = [outcome.reward, outcome.terminated, outcome.truncated, row, outcome.given, said.code, said.share, outcome.cost]
+        return jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
+
+    def _join(self, encounter: Encounter, head: jax.Array, options: jax.Array) -> jax.Array:
+        observation, mask = self._engine.look(encounter)
+        rows = [self.layout.pack(encounter), head, observation[:, 0], mask[:, 0], options[:, 0]]
+        return jnp.concatenate([row.astype(jnp.float32) for row in rows])
 
 
 def _compiled(engine: Engine) -> _Compiled:

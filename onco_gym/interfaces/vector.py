@@ -1,7 +1,8 @@
 """The vector environment: thousands of patients in one compiled step."""
 
+import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenario import Field
-from onco_gym.interfaces.engine import Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Outcome, Seat, make_engine, stream_of
+from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.single import CARBON, reward_space
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS
-from onco_gym.simulator.state import Journey
+from onco_gym.rewards import TERMS, Divergence, divergence
 
 Batch = NDArray[Any]
 _SMALLEST = 32  # rows readmitted by one compiled call; sizes grow by 8 so that few sizes are compiled
@@ -27,14 +29,18 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
 
     A patient whose episode ends is replaced in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
     patient's first, and ``info["final_obs"]`` holds the last of the old one, where ``info["_final_obs"]`` is true.
-    Environment ``i`` under ``reset(seed=s)`` sees the same episodes as a single environment under ``reset(seed=s + i)``.
+    Environment ``i`` under ``reset(seed=s)`` sees the same episodes as a single environment under ``reset(seed=s + i)``. The
+    ledger of decisions behind the fairness term is shared by all of them, so that term differs from a single environment's.
+    In ``info["guideline"]``, ``verdict`` is an index into :data:`onco_gym.knowledge.panel.VERDICTS`.
 
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
         num_envs: how many patients.
         cohort: patients to draw from, or the path of a cohort file; by default drawn from the card.
-        weights: reward weights by term; by default the card's.
+        weights: reward weights by term, in place of the card's.
         horizon: cycles until truncation; by default the card's.
+        kind: ``"regimen"``, ``"dose"`` or ``"workflow"``.
+        terms: reward terms to compute; by default all. The others are 0.
         max_episode_steps: the same, as ``gym.make_vec`` passes it.
     """
 
@@ -47,6 +53,8 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         cohort: Cohort | str | os.PathLike[str] | None = None,
         weights: Mapping[str, float] | None = None,
         horizon: int | None = None,
+        kind: str = "regimen",
+        terms: Collection[str] | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -56,17 +64,17 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             raise ValueError(f"render_mode is {render_mode!r}: the vector environment draws nothing; render a single one")
         self.render_mode = None
         self.num_envs = num_envs
-        self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon)
-        scenario = self.engine.scenario
-        self.observation_fields: tuple[Field, ...] = scenario.fields
-        self.action_names: tuple[str, ...] = scenario.regimens
-        self.single_observation_space = spaces.Box(0.0, 1.0, (len(scenario.fields),), np.float32)
-        self.single_action_space = spaces.Discrete(len(scenario.regimens))
+        self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon, kind, terms)
+        self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
+        self.action_names: tuple[str, ...] = self.engine.scenario.regimens
+        self.single_observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
+        self.single_action_space = copy.deepcopy(self.engine.kind.space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._seat: Seat | None = None
-        self._journey: Journey | None = None
-        self._mask: NDArray[np.bool_] = np.ones((num_envs, len(scenario.regimens)), bool)
+        self._encounter: Encounter | None = None
+        self._ledger = self.engine.ledger()
+        self._mask: NDArray[np.bool_] = np.ones((num_envs, self.engine.kind.mask_size), bool)
         self._all = np.ones(num_envs, bool)
 
     def reset(
@@ -91,33 +99,55 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             elif len(seed) != self.num_envs:
                 raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
             self._seat = Seat(stream_of(self._seeds(seed)), np.zeros(self.num_envs, np.uint32))
-        self._journey, observation, mask = self.engine.admit(self._seat)
+            self.reset_fairness()
+        self._encounter, observation, mask, options = self.engine.admit(self._seat)
         self._mask = np.array(mask)
-        return np.array(observation), {"action_mask": self._mask.copy(), "_action_mask": self._all}
+        info: dict[str, Any] = {"action_mask": self._mask.copy(), "_action_mask": self._all}
+        info["guideline"], info["_guideline"] = {"best": np.array(options), "_best": self._all}, self._all
+        return np.array(observation), info
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Give regimen ``actions[i]`` to patient ``i`` for one cycle. ``actions`` is not changed."""
-        if self._journey is None or self._seat is None:
+        """Act on patient ``i`` by ``actions[i]`` for one cycle; in the workflow, until the next visit."""
+        if self._encounter is None or self._seat is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        self._journey, seen, possible, outcome = self.engine.step(self._journey, self._checked(actions))
+        checked = self.engine.kind.checked(actions, self.num_envs)
+        self._encounter, self._ledger, seen, possible, outcome = self.engine.step(self._encounter, self._ledger, checked)
         observation, mask = np.array(seen), np.array(possible)
         terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
-        info: dict[str, Any] = {
-            "reward_terms": dict(zip(TERMS, np.asarray(outcome.terms), strict=True)),
-            "given": np.array(outcome.given),
-            "_reward_terms": self._all,
-            "_given": self._all,
-        }
+        info = self._info(outcome)
         ended = np.flatnonzero(terminated | truncated)
         if len(ended):
             self._replace(ended, observation, mask, info)
         self._mask = mask
         info.update(action_mask=mask.copy(), _action_mask=self._all)
-        return observation, np.array(outcome.reward), terminated, truncated, info
+        return observation, self._reward(outcome), terminated, truncated, info
+
+    def _reward(self, outcome: Outcome) -> Batch:
+        return np.array(outcome.reward)
+
+    def _info(self, outcome: Outcome) -> dict[str, Any]:
+        terms, said = np.asarray(outcome.terms), outcome.verdict
+        panel = {"verdict": np.asarray(said.code), "share": np.asarray(said.share), "best": np.asarray(said.options).T}
+        values = {
+            "reward_terms": dict(zip(TERMS, terms, strict=True)),
+            "carbon_kg": -1000 * terms[CARBON],
+            "cost_usd": np.asarray(outcome.cost),
+            "guideline": {**panel, **{f"_{name}": self._all for name in panel}},
+            "given": np.array(outcome.given),
+        }
+        return {**values, **{f"_{name}": self._all for name in values}}
+
+    def fairness(self) -> dict[str, Divergence]:
+        """What the ledger of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        return divergence(self.engine.scenario, self._ledger)
+
+    def reset_fairness(self) -> None:
+        """Begin the ledger of decisions anew."""
+        self._ledger = self.engine.ledger()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(num_envs, R) which regimens can be given now; the name is sb3-contrib's."""
-        if self._journey is None:
+        """Which actions can be chosen now, a row per environment; the name is sb3-contrib's."""
+        if self._encounter is None:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask.copy()
 
@@ -134,7 +164,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         final_obs[ended], final_mask[ended] = observation[ended], mask[ended]
         info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
         info["final_info"] = {"action_mask": final_mask, "_action_mask": over}
-        self._journey, self._seat, fresh, fresh_mask = self.engine.readmit(self._journey, self._seat, where)
+        self._encounter, self._seat, fresh, fresh_mask = self.engine.readmit(self._encounter, self._seat, where)
         observation[ended] = np.asarray(fresh)[: len(ended)]
         mask[ended] = np.asarray(fresh_mask)[: len(ended)]
 
@@ -143,13 +173,14 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             return np.uint64(int(seed) % 2**64) + np.arange(self.num_envs, dtype=np.uint64)
         return np.array([int(one) % 2**64 for one in seed], np.uint64)
 
-    def _checked(self, actions: Batch) -> NDArray[np.int32]:
-        values = np.asarray(actions)
-        if values.shape != (self.num_envs,) or values.dtype.kind not in "iu":
-            raise gym.error.InvalidAction(
-                f"actions are {values.dtype} of shape {values.shape}, expected whole numbers of shape ({self.num_envs},)"
-            )
-        if values.min() < 0 or values.max() >= len(self.action_names):
-            wrong = values[(values < 0) | (values >= len(self.action_names))][0]
-            raise gym.error.InvalidAction(f"action {wrong} is not a regimen: expected 0..{len(self.action_names) - 1}")
-        return values.astype(np.int32)
+
+class MultiObjectiveVectorEnv(OncologyVectorEnv):
+    """The same with a vector of rewards (num_envs, terms); see :class:`onco_gym.interfaces.single.MultiObjectiveEnv`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reward_space = reward_space(self.engine)
+        self.reward_dim = len(TERMS)
+
+    def _reward(self, outcome: Outcome) -> Batch:
+        return np.array(outcome.terms).T

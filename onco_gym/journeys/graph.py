@@ -186,17 +186,24 @@ def _evidence(card: Card) -> EvidenceGraph:
 
 
 def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator[Record]:
-    """What an environment kept, as records."""
+    """What an environment kept, as records. Between two visits that are several cycles apart, only what was given is known."""
     regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
-    before = history[0].state
+    before, earlier = history[0].state, Record(0)
     for number, snapshot in enumerate(history):
         state = snapshot.state
         last, alive, scanned = int(state.last[0]), bool(state.alive[0] > 0.5), bool(state.since_scan[0] == 0)
-        received = float(state.exposure[last, 0]) - float(before.exposure[last, 0])
-        yield Record(
-            cycle=int(state.cycle[0]),
-            given=regimens[last] if last >= 0 else None,
-            dose=min(max(received, 0.0), 1.0) if last >= 0 else 1.0,
+        cycle, cycles = int(state.cycle[0]), max(int(state.cycle[0] - before.cycle[0]), 1)
+        received = (float(state.exposure[last, 0]) - float(before.exposure[last, 0])) / cycles
+        given = regimens[last] if last >= 0 else None
+        dose = min(max(received, 0.0), 1.0) if last >= 0 else 1.0
+        known = {"tests": earlier.tests, "markers": earlier.markers, "progressions": earlier.progressions}
+        going_on = earlier.progressed and given == earlier.given
+        for between in range(cycle - cycles + 1, cycle):
+            yield Record(between, given, dose, progressed=going_on, **known)  # type: ignore[arg-type] # of several types
+        earlier = Record(
+            cycle=cycle,
+            given=given,
+            dose=dose,
             tests=tuple(test.name for test, at in zip(card.tests, state.result_cycle[:, 0], strict=True) if at <= state.cycle[0]),
             diameter=float(state.diameter[0]) if scanned else None,
             change=float(state.diameter[0] / state.baseline[0] - 1) if scanned else None,
@@ -210,6 +217,7 @@ def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator
             alive=alive,
             ended=ended and alive and number == len(history) - 1,
         )
+        yield earlier
         before = state
 
 

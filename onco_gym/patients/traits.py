@@ -9,7 +9,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenario import Scenario, column_range, columns_of, scenario
-from onco_gym.cards.schema import Categorical, Variable
+from onco_gym.cards.schema import Categorical, Ordinal, Variable
 from onco_gym.patients.causal import case_index, log_effects
 from onco_gym.patients.cohort import Cohort, with_flags
 
@@ -42,7 +42,10 @@ class Traits(NamedTuple):
     adherence: Floats  # (n,) share of tablets taken
     delay: Floats  # (n,) cycles that treatment starts late
     result_cycle: Floats  # (T, n) cycle in which a test's result is known
+    wait: Floats  # (T, n) cycles that a test takes for this patient, done or not
     shown: Floats  # (traits + biomarkers, n) observed columns, scaled to 0..1
+    travel_case: Cases  # (n,)
+    groups: Floats  # (A, n) group of each protected attribute, as a number from 0
 
 
 def encode(card: Card, cohort: Cohort) -> Traits:
@@ -64,10 +67,9 @@ def encode(card: Card, cohort: Cohort) -> Traits:
         return np.stack([cohort.effects[name] for name in names]).astype(np.float32)
 
     growth, days = card.growth, 7 * card.cycle_weeks
-    results = []
-    for test in card.tests:
-        wait = test.turnaround_days + (cohort.columns[test.delay] if test.delay else 0.0)
-        results.append(np.where(cohort.columns[test.access], np.floor(wait / days), NEVER))
+    nothing = np.zeros(n)
+    waits = [np.floor((t.turnaround_days + (cohort.columns[t.delay] if t.delay else nothing)) / days) for t in card.tests]
+    results = [np.where(cohort.columns[test.access], wait, NEVER) for test, wait in zip(card.tests, waits, strict=True)]
     values = Traits(
         growth_case=cases([growth.per_cycle])[0],
         growth_effect=effects("growth")[0],
@@ -88,7 +90,10 @@ def encode(card: Card, cohort: Cohort) -> Traits:
         adherence=cohort.columns[card.access.adherence],
         delay=np.maximum(cohort.columns[card.access.treatment_delay] - card.access.usual_delay_days, 0.0) / days,
         result_cycle=np.stack(results),
+        wait=np.stack(waits),
         shown=_shown(card, layout, cohort),
+        travel_case=cases([card.access.travel_km])[0],
+        groups=np.stack([_group(variable, cohort.columns[variable.name]) for variable in card.variables if variable.protected]),
     )
     return Traits(*(value if value.dtype == np.int32 else np.asarray(value, np.float32) for value in values))
 
@@ -99,6 +104,10 @@ def _shown(card: Card, layout: Scenario, cohort: Cohort) -> Floats:
         for column, values in zip(columns_of(variable), _scaled(variable, cohort.columns[variable.name]), strict=True):
             rows[column] = values
     return np.stack([rows[name] for name in (*layout.traits, *layout.biomarkers)]).astype(np.float32)
+
+
+def _group(variable: Variable, values: NDArray[Any]) -> NDArray[Any]:
+    return np.searchsorted(variable.values, values) if isinstance(variable, Ordinal) else values.astype(int)
 
 
 def _scaled(variable: Variable, values: NDArray[Any]) -> list[NDArray[Any]]:

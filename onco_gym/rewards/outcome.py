@@ -3,17 +3,16 @@
 import jax
 
 from onco_gym.cards.scenario import Params, Scenario
-from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import Events
+from onco_gym.rewards.scene import Scene
 
 WEEKS_PER_YEAR = 52.1775
 
 
-def outcome(scenario: Scenario, params: Params, before: Journey, after: Journey, events: Events) -> jax.Array:
+def outcome(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) quality-adjusted life years gained in this cycle.
 
     The share of the cycle lived times its utility. It is never negative, so living longer in the same state
     never pays less, and toxicity is paid for through utility while it lasts.
     """
-    del params, before, after
-    return events.lived * events.utility * (scenario.cycle_weeks / WEEKS_PER_YEAR)
+    del params
+    return scene.events.lived * scene.events.utility * (scenario.cycle_weeks / WEEKS_PER_YEAR)

@@ -34,7 +34,10 @@ def embody(params: Params, traits: Traits) -> Patient:
         adherence=jnp.asarray(traits.adherence),
         delay=jnp.asarray(traits.delay),
         result_cycle=jnp.asarray(traits.result_cycle),
+        wait=jnp.asarray(traits.wait),
         shown=jnp.asarray(traits.shown),
+        travel=_pick(params.travel, traits.travel_case),
+        groups=jnp.asarray(traits.groups),
     )
 
 

@@ -10,6 +10,8 @@ from onco_gym.simulator.state import Journey, Patient, State, total
 
 PROGRESSION, MINIMUM_MM = 1.2, 5.0
 """RECIST 1.1: 20% and at least 5 mm above the nadir (Eisenhauer, Eur J Cancer 2009;45:228)."""
+MRI_ERROR = 0.5
+"""Error of a sum of diameters on MRI as a share of that on CT; our estimate."""
 
 
 def diameter(volume: jax.Array, lesions: jax.Array) -> jax.Array:
@@ -22,9 +24,11 @@ def visible_volume(volume: jax.Array) -> jax.Array:
     return jax.nn.softplus(volume)
 
 
-def measure(params: Params, patient: Patient, volume: jax.Array, chance: Sampled | Expected) -> jax.Array:
-    """(n,) mm, the sum of diameters as a reader measures it."""
-    return diameter(volume, patient.lesions) * (1 + params.scan_error * chance.normal(Channel.SCAN))
+def measure(
+    params: Params, patient: Patient, volume: jax.Array, chance: Sampled | Expected, precision: jax.Array | float = 1.0
+) -> jax.Array:
+    """(n,) mm, the sum of diameters as a reader measures it; ``precision`` scales the error."""
+    return diameter(volume, patient.lesions) * (1 + params.scan_error * precision * chance.normal(Channel.SCAN))
 
 
 def scans_by(params: Params, cycle: jax.Array) -> jax.Array:
@@ -47,15 +51,26 @@ def last_scan(params: Params, cycle: jax.Array) -> jax.Array:
     return jnp.where(time >= params.scan_start, regular, jnp.max(jnp.where(time >= early, early, 0.0), 0))
 
 
-def scan(scenario: Scenario, params: Params, patient: Patient, state: State, chance: Sampled | Expected) -> State:
+def scan(
+    scenario: Scenario,
+    params: Params,
+    patient: Patient,
+    state: State,
+    chance: Sampled | Expected,
+    imaging: jax.Array | None = None,
+) -> State:
     """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression.
+
+    ``imaging`` (n,) orders it: 0 none, 1 CT, 2 MRI, which errs half as much; None follows the schedule.
 
     Between scheduled scans a tumour that has grown past the limit may be noticed, and is then scanned. Who goes on with the
     same treatment after progression can progress again, against the sum measured then.
     """
     volume, visible = state.volume, visible_volume(state.volume)
-    scheduled = is_scheduled(params, state.cycle).astype(jnp.float32)
-    measured = measure(params, patient, volume, chance)
+    due_now = is_scheduled(params, state.cycle) if imaging is None else imaging > 0
+    scheduled = due_now.astype(jnp.float32)
+    precision = 1.0 if imaging is None else jnp.where(imaging == 2, MRI_ERROR, 1.0)
+    measured = measure(params, patient, volume, chance, precision)
     limit = jnp.maximum(state.nadir * PROGRESSION, state.nadir + MINIMUM_MM)
     larger = chance.above(measured / limit - 1, 1.4 * params.scan_error + 1e-3)
     noticed = chance.event(params.unscheduled * larger * (1 - state.progressed), Channel.SYMPTOMS)
@@ -104,6 +119,12 @@ def allowed_where(
     return fit.astype(jnp.float32) * (1 - barred) * (1 - left)
 
 
+def ctdna(params: Params, journey: Journey, chance: Sampled) -> jax.Array:
+    """(n,) log10 molecules per ml as measured now."""
+    shed = journey.state.volume + params.ctdna_error * chance.normal(Channel.CTDNA)
+    return jax.nn.softplus(shed + journey.patient.shedding * np.float32(np.log(10))) * np.float32(1 / np.log(10))
+
+
 def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
     """(F, n) the observation, every number in 0..1; ``scenario.fields`` says what each is."""
     patient, state, key = journey
@@ -114,7 +135,6 @@ def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
     tests = jnp.stack([known[test] for test in scenario.biomarker_test]) if biomarkers else jnp.zeros((0, volume.shape[0]))
     error = params.laboratory_error
     burden = jnp.maximum(volume - params.log_reference, 0.0)
-    shed = volume + params.ctdna_error * chance.normal(Channel.CTDNA) + patient.shedding * np.float32(np.log(10))
     blood = state.toxicity[0]  # organs start with the haematological class
     raw = [
         state.cycle.astype(jnp.float32),
@@ -125,7 +145,7 @@ def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
         state.diameter / state.baseline - 1,
         state.diameter / state.nadir - 1,
         state.since_scan,
-        jax.nn.softplus(shed) * np.float32(1 / np.log(10)),
+        ctdna(params, journey, chance),
         (0.7 + 0.45 * burden) * (1 + error * chance.normal(Channel.LDH)),
         (42.0 - 4.0 * state.performance) * (1 + 0.5 * error * chance.normal(Channel.ALBUMIN)),
         4.5 / (1 + 0.6 * blood) * (1 + 2 * error * chance.normal(Channel.NEUTROPHILS)),

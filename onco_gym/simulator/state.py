@@ -21,7 +21,10 @@ class Patient(NamedTuple):
     adherence: jax.Array  # (n,) share of tablets taken
     delay: jax.Array  # (n,) cycles that treatment starts late
     result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
+    wait: jax.Array  # (T, n) cycles that a test takes for this patient
     shown: jax.Array  # (traits + biomarkers, n) scaled to 0..1
+    travel: jax.Array  # (n,) km to the clinic and back
+    groups: jax.Array  # (A, n) group of each protected attribute, as a number from 0
 
 
 class State(NamedTuple):

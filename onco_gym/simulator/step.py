@@ -22,6 +22,7 @@ class Events(NamedTuple):
     """What happened in a cycle; the rewards are made of it."""
 
     given: jax.Array  # (R, n) share of each regimen given
+    level: jax.Array  # (n,) drug level, 1 being that of the standard dose
     lived: jax.Array  # (n,) share of the cycle lived
     utility: jax.Array  # (n,) health utility while alive
     died: jax.Array  # (n,)
@@ -31,8 +32,28 @@ class Events(NamedTuple):
     new_line: jax.Array  # (n,)
 
 
+class Orders(NamedTuple):
+    """What is asked for beside the regimen. None means as usual: full dose, scans by schedule, every visit."""
+
+    dose: jax.Array | None = None  # (n,) share of the standard dose that is given
+    keep: jax.Array | None = None  # (n,) share of a cycle's drug level that is still there a cycle later
+    level: jax.Array | None = None  # (n,) drug level of the last cycle, 1 being that of the standard dose
+    imaging: jax.Array | None = None  # (n,) int32: 0 no scan, 1 CT, 2 MRI
+    visits: jax.Array | None = None  # (n,) share of the regimen's visits that are made
+    prompts: jax.Array | None = None  # (n,) questions to a language model
+    extra_kg: jax.Array | None = None  # (n,) kg CO2e of other tests
+
+
+USUAL = Orders()
+
+
 def step(
-    scenario: Scenario, params: Params, journey: Journey, decision: jax.Array, expected: bool = False
+    scenario: Scenario,
+    params: Params,
+    journey: Journey,
+    decision: jax.Array,
+    expected: bool = False,
+    orders: Orders = USUAL,
 ) -> tuple[Journey, Events]:
     """Move every patient by one cycle.
 
@@ -42,6 +63,7 @@ def step(
         journey: n patients under way.
         decision: (n,) int32 regimen index; in the expected reading (R, n) weights that add up to 1.
         expected: read chance by its mean instead of sampling it; the journey must have been admitted so.
+        orders: dose, imaging and the like, where they are not as usual.
 
     Returns:
         The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
@@ -55,7 +77,12 @@ def step(
     kill, severe = rows[:mechanisms], rows[mechanisms : mechanisms + organs]
     burden, discontinue, oral, infusions = rows[mechanisms + organs :]
     dose = (1 - state.held) * jnp.clip(state.cycle + 1 - patient.delay, 0.0, 1.0)
-    taken = dose * (1 - oral * (1 - patient.adherence))
+    infused = dose if orders.dose is None else dose * (orders.dose > 0)
+    dose = dose if orders.dose is None else dose * orders.dose
+    acting = dose
+    if orders.level is not None and orders.keep is not None:
+        acting = orders.keep * orders.level + (1 - orders.keep) * dose
+    taken = acting * (1 - oral * (1 - patient.adherence))
 
     harm = suffer(
         params,
@@ -68,11 +95,13 @@ def step(
         taken,
     )
     immune = np.flatnonzero(scenario.immune)
+    static = np.flatnonzero(scenario.static)
     effect = kill * patient.sensitivity * (taken * (1 - (1 - params.beyond) * state.progressed))
     response = tumour.immune_response(params, state.response, effect[immune])
-    clones, volume = tumour.grow(
-        params, patient.growth, state.clones, state.volume, tumour.clone_kill(params, effect, response, immune)
-    )
+    effect = effect * jnp.exp(-params.fading[:, None] * exposure)
+    killed = tumour.clone_kill(params, effect, response, immune, static)
+    growth = patient.growth * tumour.brake(params, effect, static)
+    clones, volume = tumour.grow(params, growth, state.clones, state.volume, killed)
     ecog = survival.performance(params, state.performance, patient.ecog, volume, harm.toxicity)
     lived, died = chance.lived(survival.hazard(params, patient.hazard, volume, ecog, state.failed) + harm.fatal, Channel.DEATH)
 
@@ -87,14 +116,15 @@ def step(
         held=harm.severe,
         hospital=harm.hospital,
         barred=state.barred + (1 - state.barred) * given * harm.stop,
-        exposure=state.exposure + given * dose,
+        exposure=state.exposure + given * acting,
         last=last,
     )
-    after = scan(scenario, params, patient, after, chance)
+    after = scan(scenario, params, patient, after, chance, orders.imaging)
     events = Events(
         given=given,
+        level=acting,
         lived=lived * state.alive,
-        utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions * dose),
+        utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions * infused),
         died=died * state.alive,
         severe=harm.severe,
         hospital=harm.hospital,

@@ -32,7 +32,7 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
     grows no faster than one of that volume.
 
     Args:
-        growth: (n,) share of the distance to capacity, in log volume, that is grown in a cycle.
+        growth: (n,) or (K, n) share of the distance to capacity, in log volume, that is grown in a cycle.
         clones: (K, n) log cm3.
         volume: (n,) log cm3 of all clones together.
         kill: (K, n) log kill this cycle, at least 0.
@@ -49,18 +49,29 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
     return jnp.log(size), jnp.log(total(size))
 
 
-def clone_kill(params: Params, effect: jax.Array, response: jax.Array, immune: NDArray[np.intp]) -> jax.Array:
+def brake(params: Params, effect: jax.Array, static: NDArray[np.intp]) -> jax.Array | float:
+    """(K, n) share of growth left by the mechanisms ``static``, which slow it: 1 / (1 + effect)."""
+    if not len(static):
+        return 1.0
+    return 1 / (1 + _multiply(1 - params.resistance[:, static], effect[static]))
+
+
+def clone_kill(
+    params: Params, effect: jax.Array, response: jax.Array, immune: NDArray[np.intp], static: NDArray[np.intp]
+) -> jax.Array:
     """(K, n) kill of each clone.
 
     Args:
         effect: (M, n) kill by mechanism, before resistance.
         response: (I, n) immune kill by immune mechanism, before escape.
         immune: (I,) which mechanisms are immune: they act through ``response`` only.
+        static: which mechanisms do not kill, but slow growth.
     """
     kill = list(effect)
     for row, mechanism in enumerate(immune):
         kill[mechanism] = response[row]
-    return _multiply(1 - params.resistance, kill)
+    kills = np.setdiff1d(np.arange(len(kill)), static)
+    return _multiply(1 - params.resistance[:, kills], [kill[mechanism] for mechanism in kills])
 
 
 def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> jax.Array:

@@ -8,6 +8,8 @@ from onco_gym.testing.conformance import (
     check_finite,
     check_masks,
     check_single_equals_vector,
+    sample,
+    scalar,
 )
 
 __all__ = [
@@ -18,4 +20,6 @@ __all__ = [
     "check_finite",
     "check_masks",
     "check_single_equals_vector",
+    "sample",
+    "scalar",
 ]

@@ -33,16 +33,16 @@ from onco_gym.trials.parameters import (
     with_figures,
     write_figures,
 )
-from onco_gym.trials.published import control_of, landmark, setting_of
+from onco_gym.trials.published import control_of, landmark, setting_of, tail_of
 from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
 
 Vector = NDArray[np.float64]
 
 FOLLOW_UP = 24.0, 75.0
 """Months of follow-up in the fit: at least, at most."""
-MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12}
-"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios."""
-WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.2, "landmark": 0.8, "ratio": 1.0}
+MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04}
+"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much."""
+WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 1.3, "ratio": 1.0}
 ROBUST = 2.0
 """Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
 PULL = 0.30
@@ -55,7 +55,7 @@ UNSEEN = 6.0
 
 @dataclass(frozen=True)
 class Target:
-    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, or pfs_ratio."""
+    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio."""
 
     arm: int
     what: str
@@ -97,7 +97,10 @@ class Panel:
         share = MINDED["share"]
         rows = [("response", arm.response, share / WEIGHT["response"])]
         rows += [("pfs", arm.pfs_months, MINDED["pfs"] / WEIGHT["pfs"]), ("os", arm.os_months, MINDED["os"] / WEIGHT["os"])]
-        rows += [(name, value, share / WEIGHT["landmark"]) for name, value in arm.landmarks.items()]
+        rows += [(name, value, share / WEIGHT[_kind(name)]) for name, value in arm.landmarks.items()]
+        tail = tail_of(self.card, arm)
+        if tail:
+            rows.append(("tail", tail[1], MINDED["tail"]))
         control = control_of(self.card, arm)
         if control in self.arms:
             interval = arm.pfs_hazard_ratio_interval
@@ -155,15 +158,23 @@ class Panel:
                 if other.enrolled < FEWEST:
                     return UNSEEN
                 miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
+            case "tail":
+                tail = tail_of(self.card, self.arms[target.arm])
+                miss = max(float(np.mean(one.progression_free.months > tail[0])) - target.published, 0.0) if tail else 0.0
             case name:
                 miss = landmark(one.progression_free, one.overall, name) - target.published
         return float(miss / target.minded)
 
 
+def _kind(name: str) -> str:
+    """Late survival is what immunotherapy is about; it weighs more than other landmarks."""
+    return "plateau" if name.startswith("OS") and float(name[2:]) >= 36 else "landmark"
+
+
 def _follow_up(arm: Arm) -> float:
     """Months after which an arm shows nothing more that was published."""
     marks = [float(name.lstrip("PFOS")) for name in arm.landmarks]
-    shown = max([3 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
+    shown = max([4.1 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
     return float(np.clip(shown, *FOLLOW_UP))
 
 

@@ -96,16 +96,19 @@ def _sensitivities(card: Card) -> Iterator[Parameter]:
 
     The case nearest to 1 is the reference, which the kill stands for; it does not move, and no other crosses it.
     """
-    direct = [mechanism for mechanism in card.mechanisms if mechanism.kind == "direct" and mechanism.spread > 0]
+    direct = [mechanism for mechanism in card.mechanisms if mechanism.kind != "immune" and mechanism.spread > 0]
     if direct:
         paths: list[Path] = [("mechanisms", mechanism.name, "spread") for mechanism in direct]
         yield _parameter("spread of direct mechanisms", paths, [m.spread for m in direct], 0.25, 0.15, 1.2)
     for mechanism in card.mechanisms:
+        if mechanism.fading_per_cycle > 0:
+            path: Path = ("mechanisms", mechanism.name, "fading_per_cycle")
+            yield _parameter(f"fading {mechanism.name}", [path], [mechanism.fading_per_cycle], 0.4, 0.0005, 0.08)
         if mechanism.kind == "immune":
-            path: Path = ("mechanisms", mechanism.name, "spread")
+            path = ("mechanisms", mechanism.name, "spread")
             yield _parameter(f"spread {mechanism.name}", [path], [mechanism.spread], 0.25, 0.4, 2.5)
         known = [case.value for case in mechanism.sensitivity]
-        present = [i for i, value in enumerate(known) if value > (ABSENT if mechanism.kind == "direct" else 0.02)]
+        present = [i for i, value in enumerate(known) if value > (0.02 if mechanism.kind == "immune" else ABSENT)]
         if not present:
             continue
         reference = min(present, key=lambda i: abs(known[i] - 1))
@@ -228,6 +231,7 @@ def reads(card: Card, candidates: Candidates) -> Params:
         regimens=np.broadcast_to(rows[:, None], everything.regimens.shape),
         sensitivity=cases(everything.sensitivity, traits.sensitivity_case) & kills[:, None],
         sensitivity_spread=kills,
+        fading=kills,
         resistance=np.broadcast_to(kills[None], everything.resistance.shape),
         fraction=cases(everything.fraction, traits.fraction_case),
         growth=cases(everything.growth, traits.growth_case)[0],

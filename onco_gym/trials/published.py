@@ -16,6 +16,8 @@ from onco_gym.trials.statistics import ArmResult, Estimate, Times, hazard_ratio,
 
 FOLLOW_UP = 84.0
 """Months that published arms are followed in simulation."""
+LATEST = 72.0
+"""Months after which tails are not looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +28,14 @@ class Reproduction:
         arm: as published.
         result: as simulated.
         pfs_hazard_ratio, os_hazard_ratio: simulated, where one is published.
+        tail: see :func:`tail_of`.
     """
 
     arm: Arm
     result: ArmResult
     pfs_hazard_ratio: Estimate | None
     os_hazard_ratio: Estimate | None
+    tail: tuple[float, float] | None
 
     def landmarks(self) -> Iterator[tuple[str, float, float]]:
         """(name, published, simulated) for each published landmark."""
@@ -66,6 +70,23 @@ def control_of(card: Card, arm: Arm) -> Arm | None:
         return None
     same = (arm.trial, arm.population, arm.prior)
     return next((other for other in card.arms if other.control and (other.trial, other.population, other.prior) == same), None)
+
+
+def tail_of(card: Card, arm: Arm) -> tuple[float, float] | None:
+    """Where a curve must have come down, and to what: (months, share free of progression), or None where that is not known.
+
+    Without immunotherapy, published curves lie near the exponential one of the same median, or below it, at four medians. A
+    fatter tail needs a published landmark that says so, beyond two medians.
+    """
+    first = arm.protocol.split(">")[0].split("(")[0].strip()
+    kill = next(regimen.kill for regimen in card.regimens if regimen.name == first)
+    immune = any(mechanism.kind == "immune" and mechanism.name in kill for mechanism in card.mechanisms)
+    if immune or not kill or not arm.pfs_months:
+        return None
+    if any(name.startswith("PFS") and float(name[3:]) > 2 * arm.pfs_months for name in arm.landmarks):
+        return None
+    months = min(4 * arm.pfs_months, LATEST)
+    return months, 0.5 ** (months / arm.pfs_months)
 
 
 def landmark(progression_free: Times, overall: Times, name: str) -> float:
@@ -108,7 +129,7 @@ def reproduce(
             pfs = hazard_ratio(result.progression_free, other.progression_free)
         if other and arm.os_hazard_ratio is not None:
             overall = hazard_ratio(result.overall, other.overall)
-        rows.append(Reproduction(arm, result, pfs, overall))
+        rows.append(Reproduction(arm, result, pfs, overall, tail_of(card, arm)))
     return rows
 
 
@@ -141,6 +162,7 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
                 found.append(interval[0] <= simulated.value <= interval[1])
         return found
 
+    tails = [max(float(np.mean(row.result.progression_free.months > row.tail[0])) - row.tail[1], 0.0) for row in rows if row.tail]
     marks = [abs(simulated - published) for row in rows for _, published, simulated in row.landmarks()]
     pfs, overall = medians("pfs_months", "progression_free"), medians("os_months", "overall")
     response, grade3, ratios = shares("response"), shares("grade3"), inside("pfs_hazard_ratio")
@@ -167,6 +189,7 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
         figure("PFS hazard ratio, share inside the published 95% interval", ratios, share, 0.75 if fitted else 0.60, False),
         figure("OS hazard ratio, share inside the published 95% interval", inside("os_hazard_ratio"), share, 0.60, False),
         figure("landmarks, share within 8 points", marks, within(0.08), 0.70 if fitted else 0.50, False),
+        figure("tails, share at most 5 points above exponential", tails, within(0.05), 0.80 if fitted else 0.60, False),
     ]
 
 

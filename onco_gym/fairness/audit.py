@@ -1,0 +1,128 @@
+"""An audit in plain words: which protected attributes a policy goes by, whom it singles out, and how often."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onco_gym.agents import Agent
+from onco_gym.fairness.comparison import Progress
+from onco_gym.fairness.counterfactual import FairnessError
+from onco_gym.fairness.divergence import AttributeDivergence, DivergenceReport, Reading, Standing, divergence
+from onco_gym.fairness.estimates import Estimate
+from onco_gym.interfaces.engine import Engine
+
+TOLERANCE = 0.01
+"""Share of decisions up to which a dependence is not called a finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A protected attribute that the policy goes by.
+
+    Attributes:
+        attribute: which.
+        group: whom it singles out.
+        share: of cases (decisions at the start of a line) that are decided otherwise for this group than for the same
+            patient in another.
+        visits_changed: share of all decisions that change with the attribute.
+        nats: mean Jensen-Shannon divergence over all visits.
+        followed: share of cases in which this group gets the guideline's first choice.
+        followed_others: the mean of the same over the other groups.
+    """
+
+    attribute: str
+    group: str
+    share: Estimate
+    visits_changed: Estimate
+    nats: Estimate
+    followed: float
+    followed_others: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.attribute}: the policy goes by it. Shown as {self.group}, the same patient is decided otherwise in "
+            f"{self.share.value:.1%} of cases (95% interval {self.share.low:.1%} to {self.share.high:.1%}); the guideline's "
+            f"first choice is chosen in {self.followed:.1%} of cases, against {self.followed_others:.1%} in other groups."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The result of an audit; ``print`` it for the words.
+
+    Attributes:
+        findings: attributes that the policy goes by, the gravest first.
+        report: everything behind it.
+    """
+
+    findings: tuple[Finding, ...]
+    report: DivergenceReport
+
+    def __str__(self) -> str:
+        report = self.report
+        lines = [
+            f"{report.card}: {report.patients:,} patients, {report.visits:,} visits, {report.cases:,} cases "
+            "(decisions at the start of a line)."
+        ]
+        lines += [str(finding) for finding in self.findings]
+        named = {finding.attribute for finding in self.findings}
+        silent = [found for name, found in report.attributes.items() if name not in named]
+        lines += [f"{found.attribute}: nothing found ({_shares(found.readings['direct'])})." for found in silent]
+        lines.append("With what follows from the attribute (tests, delays, adherence):")
+        lines += [f"  {name}: {_shares(found.readings['total'])}." for name, found in report.attributes.items()]
+        return "\n".join(lines)
+
+
+def audit(
+    agent: Agent,
+    engine: Engine | Any,
+    n: int = 10_000,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    progress: Progress | None = None,
+) -> Audit:
+    """Ask of every protected attribute whether the policy goes by it.
+
+    An attribute is named if, with only the attribute as shown changed, the divergence lies above chance and a share of decisions
+    changed (of all, of cases, of one group's cases) lies above ``tolerance``, each with its whole 95% interval. The group
+    named is the one whose decisions differ most from those for the same patients in other groups; of equals, the one that
+    gets the guideline's first choice least often.
+
+    Args:
+        agent, engine, n, seed, progress: see :func:`divergence`.
+        tolerance: share of decisions up to which nothing is said.
+    """
+    if not 0 <= tolerance < 1:
+        raise FairnessError(f"tolerance is {tolerance}, expected a share from 0 to below 1")
+    report = divergence(agent, engine, n, seed, progress=progress)
+    findings = [_finding(found) for found in report.attributes.values() if _is_found(found.readings["direct"], tolerance)]
+    return Audit(tuple(sorted(findings, key=lambda finding: -finding.share.value)), report)
+
+
+def _is_found(reading: Reading, tolerance: float) -> bool:
+    return reading.nats.low > 0 and any(
+        share.low > tolerance for share in (reading.changed, reading.cases_changed, *(s.changed for s in reading.standings))
+    )
+
+
+def _finding(found: AttributeDivergence) -> Finding:
+    reading = found.readings["direct"]
+    known = [standing for standing in reading.standings if np.isfinite(standing.changed.value)]
+    surest = max(known, key=lambda standing: standing.changed.low)
+    equals = [standing for standing in known if standing.changed.high >= surest.changed.low]
+    worst: Standing = min(equals, key=lambda standing: standing.followed)
+    others = [standing.followed for standing in known if standing.group != worst.group]
+    return Finding(
+        found.attribute,
+        worst.group,
+        worst.changed,
+        reading.changed,
+        reading.nats,
+        worst.followed,
+        float(np.mean(others)) if others else float("nan"),
+    )
+
+
+def _shares(reading: Reading) -> str:
+    return f"{reading.cases_changed.value:.1%} of cases and {reading.changed.value:.1%} of all decisions change"

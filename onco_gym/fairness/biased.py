@@ -1,0 +1,73 @@
+"""A policy that is unfair by a known amount, to try an audit on."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents import AgentError, GuidelineAgent
+from onco_gym.agents.simple import Knowledge
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import columns_of, scenario
+from onco_gym.cards.schema import Ordinal
+from onco_gym.fairness.counterfactual import group_index
+from onco_gym.knowledge import Guideline
+
+
+class BiasedAgent:
+    """Follows the guideline, but at the start of a line gives patients of one group the next best in a share of cases.
+
+    Next best is the regimen that the guideline names after its first choice, or best supportive care if it names no other.
+    Each decision is drawn anew.
+
+    Args:
+        card: the card.
+        attribute: a protected attribute that can be seen.
+        group: whom it treats worse, e.g. ``"medicaid"``.
+        share: in which share of cases, 0..1; 1 withholds the first choice always.
+        seed: same seed, same choices.
+    """
+
+    def __init__(self, card: Card, attribute: str, group: str, share: float, seed: int = 0) -> None:
+        if not 0 <= share <= 1:
+            raise AgentError(f"share is {share}, expected 0..1")
+        self._layout, self._share = scenario(card), share
+        index = group_index(card, attribute, group)
+        variable = next(variable for variable in card.variables if variable.name == attribute)
+        fields = {field.name: field for field in self._layout.fields}
+        columns = columns_of(variable)
+        if not set(columns) <= set(fields):
+            raise AgentError(f"{attribute!r} cannot be seen: no policy can treat its groups differently")
+        field = fields[columns[index] if len(columns) > 1 else columns[0]]
+        value = variable.values[index] if isinstance(variable, Ordinal) else 1.0 if len(columns) > 1 else float(index)
+        self._column, self._value = field.index, (value - field.low) / (field.high - field.low)
+        self._guideline, self._follow = Guideline(card), GuidelineAgent(card)
+        self._knowledge = Knowledge(card)
+        self._active = np.array([regimen.active for regimen in card.regimens])
+        self._last = [fields[f"regimen_{name}"].index for name in self._layout.regimens]
+        self._prior = [fields[f"prior_{name}"].index for name in self._layout.regimens]
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(n,) regimen indices."""
+        choice, worse = self._choices(observation, mask)
+        return np.where(self._rng.random(len(choice)) < self._share, worse, choice)
+
+    def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """(n, R) how likely each regimen is."""
+        choice, worse = self._choices(observation, mask)
+        every = np.eye(len(self._active))
+        return (1 - self._share) * every[choice] + self._share * every[worse]
+
+    def _choices(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """((n,) what the guideline says, (n,) what the group gets instead: the same, but at the start of a line)."""
+        choice = np.asarray(self._follow.act(observation, mask), np.int64)
+        worse = choice.copy()
+        rows = np.arange(len(choice))
+        starts = self._active[choice] & (observation[:, self._last][rows, choice] < 0.5)
+        singled_out = np.flatnonzero(starts & (np.abs(observation[:, self._column] - self._value) < 1e-3))
+        if len(singled_out):
+            seen = observation[singled_out]
+            had = (seen[:, self._prior] * self._layout.horizon > 0.5) & self._active
+            had[np.arange(len(singled_out)), choice[singled_out]] = True
+            known = self._knowledge(seen)
+            worse[singled_out] = self._guideline.first_choice(known, mask[singled_out] & ~had, self._layout.supportive)
+        return choice, worse

@@ -1,0 +1,243 @@
+"""Every visited state of every patient beside the same state of their twins, with the policy's answer to both."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents import Episodes
+from onco_gym.fairness.asking import Policy, apart
+from onco_gym.fairness.counterfactual import Effect, factual_patients
+from onco_gym.fairness.estimates import Estimate, mean_by_patient
+from onco_gym.fairness.need import Guide
+from onco_gym.fairness.replay import Replay, Twin
+from onco_gym.interfaces.engine import Engine
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+BLOCK = 5000
+"""Patients who are walked through at a time, with a dozen twins each: bounds memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """Comparisons of a patient's state with a twin's, one a row; m of them, in no order.
+
+    Attributes:
+        patient: (m,) number of the patient.
+        step: (m,) of the episode.
+        group: (m,) the patient's group.
+        value: (m,) the twin's group.
+        case: (m,) whether a line was due to start; see :class:`onco_gym.fairness.need.Guide`.
+        stratum: (m,) of need.
+        nats: (m,) Jensen-Shannon divergence between the answers.
+        chance: (m,) what chance alone would show of it.
+        moved: (m,) total variation between the answers, or how often draws differ.
+        followed: (m,) how likely the twin's answer is the guideline's first choice; not a number where the twin is no case.
+        draws: (4, m) regimens drawn twice for the patient and twice for the twin; (0, m) with distributions.
+    """
+
+    patient: NDArray[np.int32]
+    step: NDArray[np.int16]
+    group: NDArray[np.int8]
+    value: NDArray[np.int8]
+    case: NDArray[np.bool_]
+    stratum: NDArray[np.int16]
+    nats: NDArray[np.float32]
+    chance: NDArray[np.float32]
+    moved: NDArray[np.float32]
+    followed: NDArray[np.float32]
+    draws: NDArray[np.int16]
+
+    def __len__(self) -> int:
+        return len(self.patient)
+
+    def where(self, rows: NDArray[np.bool_] | slice) -> "Comparisons":
+        """Some of them."""
+        return Comparisons(*(getattr(self, field.name)[..., rows] for field in fields(self)))
+
+    def divergence(self) -> Estimate:
+        """Mean Jensen-Shannon divergence in nats, less what chance alone would show."""
+        return mean_by_patient(self.patient, self.nats - self.chance)
+
+    def changed(self, group: int | None = None) -> Estimate:
+        """The share of decisions that are different for patient and twin.
+
+        With distributions, or a policy that never contradicts itself, the mean total variation. From draws of a policy that
+        does, the total variation between the pooled answers to both within strata of equal need (and, unless a
+        ``group`` is given, which is then compared with all others together, of one pair of groups): which regimens are
+        chosen more often is read off one draw, how much more often off the other, so that chance adds nothing.
+        """
+        if not len(self.draws) or not self.chance.any():
+            return mean_by_patient(self.patient, self.moved)
+        one, other = self.draws[:2].astype(np.int64), self.draws[2:].astype(np.int64)
+        cell = self.stratum.astype(np.int64)
+        if group is None:
+            cell = (cell * (int(self.value.max()) + 1) + self.value) * (int(self.group.max()) + 1) + self.group
+        else:
+            swap = self.group == group
+            one, other = np.where(swap, other, one), np.where(swap, one, other)
+        width = int(self.draws.max()) + 1
+        at_one, at_other = cell * width + one, cell * width + other
+        size = int(max(at_one.max(), at_other.max())) + 1
+        share = np.zeros(len(self))
+        for draw in range(2):
+            sign = np.sign(np.bincount(at_other[draw], minlength=size) - np.bincount(at_one[draw], minlength=size))
+            share += 0.25 * (sign[at_other[1 - draw]] - sign[at_one[1 - draw]])
+        return mean_by_patient(self.patient, share)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a walk through the episodes of n patients showed.
+
+    Attributes:
+        twins: comparisons by attribute.
+        lost: by attribute, comparisons that could not be made because the twin had died.
+        visits: visited states.
+        patient, followed: (cases,) the patient of each case, and how likely the answer is the guideline's first choice.
+        start: (n,) cycle in which an anti-cancer regimen was first given; infinite where none was.
+        groups: name to (n,) group of each protected attribute.
+    """
+
+    twins: dict[str, Comparisons]
+    lost: dict[str, int]
+    visits: int
+    patient: NDArray[np.int32]
+    followed: NDArray[np.float32]
+    start: NDArray[np.float64]
+    groups: dict[str, NDArray[np.int64]]
+
+
+def compare(
+    policy: Policy,
+    engine: Engine,
+    episodes: Episodes,
+    rows: NDArray[np.intp],
+    keys: NDArray[np.uint32],
+    attributes: Sequence[str],
+    effect: Effect,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Walk through ``episodes`` again, with all twins alongside, and ask the policy about everybody at every visit.
+
+    Args:
+        policy: who is asked.
+        engine: the compiled environment.
+        episodes: of the pool's patients ``rows`` (n,) with chance ``keys`` (n,).
+        attributes: for which there are twins, one in every other group.
+        effect: what the twins have of their own.
+        progress: see :data:`Progress`.
+    """
+    n, start = len(rows), np.full(len(rows), np.inf)
+    codes = np.rint(np.asarray(factual_patients(engine, rows).groups)).astype(np.int64)
+    groups = {name: codes[number] for number, (name, _) in enumerate(engine.scenario.groups)}
+    blocks = -(-n // BLOCK)
+    size, steps = -(-n // blocks), len(episodes.actions)
+    visits: list[_Visit] = []
+    for block in range(blocks):
+        # All blocks have one size, so that they are compiled once; the last one repeats a patient, who then does not count.
+        who = np.minimum(np.arange(block * size, (block + 1) * size), n - 1)
+        given = np.where(np.arange(block * size, (block + 1) * size) < n, episodes.given[:, who], -1)
+        walk = _Block(policy, engine, rows, keys, who, groups, attributes, effect)
+        for step in range(steps):
+            visits.append(walk.visit(step, given[step]))
+            begun = walk.move(episodes.actions[step][who], given[step])
+            np.minimum.at(start, who, begun)
+            if progress is not None:
+                progress(block * steps + step + 1, blocks * steps)
+    return Comparison(
+        {name: _joined([visit.twins[number] for visit in visits]) for number, name in enumerate(attributes)},
+        {name: sum(visit.lost[number] for visit in visits) for number, name in enumerate(attributes)},
+        sum(visit.visited for visit in visits),
+        np.concatenate([visit.patient for visit in visits]),
+        np.concatenate([visit.followed for visit in visits]),
+        start,
+        groups,
+    )
+
+
+class _Visit(NamedTuple):
+    """One step of one block; see :class:`Comparison`."""
+
+    twins: list[Comparisons]  # by attribute
+    lost: list[int]  # by attribute
+    visited: int
+    patient: NDArray[np.int32]
+    followed: NDArray[np.float32]
+
+
+class _Block:
+    """The patients ``who`` (k,) of n, and their m twins."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        engine: Engine,
+        rows: NDArray[np.intp],
+        keys: NDArray[np.uint32],
+        who: NDArray[np.intp],
+        groups: Mapping[str, NDArray[np.int64]],
+        attributes: Sequence[str],
+        effect: Effect,
+    ) -> None:
+        self._policy, self._who, self._guide = policy, who, Guide(engine.card)
+        self._active = np.asarray(engine.params.active) > 0.5
+        levels = dict(engine.scenario.groups)
+        twins = [
+            Twin(name, group, np.flatnonzero(groups[name][who] != group))
+            for name in attributes
+            for group in range(len(levels[name]))
+        ]
+        self._replay = Replay(engine, rows[who], keys[who], [twin for twin in twins if len(twin.who)], effect)
+        self._own = np.concatenate([groups[twin.attribute][who][twin.who] for twin in twins])  # (m,) group of the patient
+        self._value = np.concatenate([np.full(len(twin.who), twin.group) for twin in twins])  # (m,) group of the twin
+        counts = [sum(len(twin.who) for twin in twins if twin.attribute == name) for name in attributes]
+        self._bounds = np.cumsum([0, *counts])  # of each attribute among the m
+
+    def visit(self, step: int, given: NDArray[np.int32]) -> _Visit:
+        """Ask about everybody who is ``given`` (k,) something at this step, and about their twins."""
+        policy, guide, whose = self._policy, self._guide, self._replay.who
+        seen, twins = self._replay.look(), self._replay.look_at_twins()
+        there = (given >= 0) & seen.alive
+        here, dead = np.flatnonzero(there), there[whose] & ~twins.alive
+        some = np.flatnonzero(there[whose] & twins.alive)
+        observation, mask, can = (
+            np.concatenate([one[here], other[some]]) for one, other in zip(seen[:3], twins[:3], strict=True)
+        )
+        needs, answers = guide.needs(observation, can), policy.ask(observation, mask)
+        follows = np.where(needs.case, answers.chance_of(needs.first), np.nan)
+        at = (np.cumsum(there) - 1)[whose[some]]  # place of each twin's patient among those here
+        one, reply = answers.take(at), answers.take(np.arange(len(here), len(observation)))
+        cases = np.flatnonzero(needs.case[: len(here)])
+        every = _comparisons(
+            *(self._who[whose[some]], np.full(len(some), step), self._own[some], self._value[some]),
+            *(needs.case[at], needs.stratum[at], *apart(one, reply)),
+            *(follows[len(here) :], np.concatenate([one.regimens, reply.regimens])),
+        )
+        cuts = np.searchsorted(some, self._bounds)
+        return _Visit(
+            [every.where(slice(low, high)) for low, high in itertools.pairwise(cuts)],
+            [int(dead[low:high].sum()) for low, high in itertools.pairwise(self._bounds)],
+            len(here),
+            self._who[here[cases]].astype(np.int32),
+            follows[cases].astype(np.float32),
+        )
+
+    def move(self, actions: NDArray[Any], given: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Go to the next visit. Returns (k,) the present cycle where an anti-cancer regimen is given, else infinity."""
+        cycle = self._replay.cycle
+        got = self._replay.move(actions, given)
+        return np.where((given >= 0) & self._active[got], cycle, np.inf)
+
+
+def _comparisons(*columns: NDArray[Any]) -> Comparisons:
+    kinds = (np.int32, np.int16, np.int8, np.int8, bool, np.int16, *[np.float32] * 4, np.int16)
+    return Comparisons(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+def _joined(parts: list[Comparisons]) -> Comparisons:
+    return Comparisons(*(np.concatenate([getattr(part, field.name) for part in parts], -1) for field in fields(Comparisons)))

@@ -1,0 +1,125 @@
+"""Who a patient's twin is: the same body and the same chance, another value of a protected attribute."""
+
+import functools
+from collections.abc import Collection
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import scenario
+from onco_gym.cards.schema import Bernoulli, Categorical, Ordinal
+from onco_gym.interfaces.engine import Engine
+from onco_gym.patients import CausalGenerator
+from onco_gym.patients.traits import encode
+from onco_gym.simulator.admit import embody
+from onco_gym.simulator.state import Patient
+
+Effect = Literal["total", "direct"]
+"""What else changes with the attribute. ``"total"``: its social and access descendants (insurance, deprivation; tests, delays,
+adherence). ``"direct"``: nothing, only the attribute as the chart shows it."""
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
+
+SOCIAL = ("social", "access")
+"""Tiers of variables that may follow a protected attribute. Demographic and biological ones are held."""
+CHANGED: dict[Effect, tuple[str, ...]] = {
+    "total": ("adherence", "delay", "result_cycle", "wait", "shown", "travel", "groups"),
+    "direct": ("shown", "groups"),
+}
+"""Fields of :class:`onco_gym.simulator.state.Patient` that a twin has of its own. All others are the patient's, bit for bit."""
+
+
+class FairnessError(ValueError):
+    """A question about fairness that cannot be answered; the message says what was expected."""
+
+
+def engine_of(source: Any) -> Engine:
+    """The engine itself, or that of an environment."""
+    engine = source if isinstance(source, Engine) else getattr(getattr(source, "unwrapped", None), "engine", None)
+    if not isinstance(engine, Engine):
+        raise FairnessError(f"expected an engine or an environment of onco_gym, got {type(source).__name__}")
+    return engine
+
+
+def groups_of(card: Card, attribute: str) -> tuple[str, ...]:
+    """The groups of a protected attribute, by name.
+
+    Raises:
+        FairnessError: if it is none.
+    """
+    known = dict(scenario(card).groups)
+    if attribute not in known:
+        raise FairnessError(f"{attribute!r} is not a protected attribute of {card.id}: expected one of {', '.join(known)}")
+    return known[attribute]
+
+
+def checked_effect(effect: str) -> Effect:
+    """``effect``, if it is one."""
+    for known in EFFECTS:
+        if effect == known:
+            return known
+    raise FairnessError(f"effect is {effect!r}, expected one of {list(EFFECTS)}")
+
+
+def group_index(card: Card, attribute: str, value: Any) -> int:
+    """Which group ``value`` is: a group's name, or the value itself (``3`` for ``"3"``, ``True`` for ``"yes"``)."""
+    names = groups_of(card, attribute)
+    variable = next(variable for variable in card.variables if variable.name == attribute)
+    text = str(value)
+    if isinstance(value, bool | np.bool_):
+        text = "yes" if value else "no"
+    elif isinstance(variable, Ordinal) and isinstance(value, int | float | np.number):
+        text = next((name for name, known in zip(names, variable.values, strict=True) if known == value), text)
+    if text not in names:
+        raise FairnessError(f"{attribute} is {value!r}, expected one of {', '.join(names)}")
+    return names.index(text)
+
+
+def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group: int, effect: Effect) -> Patient:
+    """The twins of the pool's patients ``rows`` (n,), had ``attribute`` put them into ``group``; batch last.
+
+    Same exogenous noise, same random effects; see :data:`Effect` for what follows the attribute. A patient who is in
+    that group already is their own twin.
+    """
+    card = engine.card
+    held = [variable.name for variable in card.variables if effect == "direct" or variable.tier not in SOCIAL]
+    cohort = engine.cohort.take(rows)
+    other = CausalGenerator(card).counterfactual(cohort, {attribute: _do_value(card, attribute, group)}, held)
+    made = _embody(engine, encode(card, other))
+    return factual_patients(engine, rows)._replace(**{name: getattr(made, name) for name in CHANGED[effect]})
+
+
+def factual_patients(engine: Engine, rows: NDArray[np.intp]) -> Patient:
+    """The pool's patients ``rows`` (n,) as they are; batch last."""
+    return engine.patient(jax.numpy.take(engine.pool, rows, axis=0).T)
+
+
+def chosen_attributes(card: Card, attributes: Collection[str] | None) -> tuple[str, ...]:
+    """``attributes``, or all protected ones, in the card's order."""
+    every = tuple(name for name, _ in scenario(card).groups)
+    if attributes is None:
+        return every
+    if isinstance(attributes, str) or not attributes:
+        raise FairnessError(f"attributes is {attributes!r}, expected a list with some of {', '.join(every)}")
+    for name in attributes:
+        groups_of(card, name)
+    return tuple(name for name in every if name in attributes)
+
+
+def _do_value(card: Card, attribute: str, group: int) -> Any:
+    variable = next(variable for variable in card.variables if variable.name == attribute)
+    match variable:
+        case Categorical():
+            return variable.levels[group]
+        case Ordinal():
+            return variable.values[group]
+        case Bernoulli():
+            return bool(group)
+    raise FairnessError(f"{attribute!r} is {variable.kind}: only categorical, ordinal and true-or-false attributes have twins")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _embody(engine: Engine, traits: Any) -> Patient:
+    return embody(engine.params, traits)

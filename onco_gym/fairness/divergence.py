@@ -1,0 +1,247 @@
+"""The exact form of fairness: the policy is asked again about every patient's twins."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents import Agent, rollout
+from onco_gym.fairness.asking import Policy
+from onco_gym.fairness.comparison import Comparison, Comparisons, Progress, compare
+from onco_gym.fairness.counterfactual import (
+    EFFECTS,
+    Effect,
+    FairnessError,
+    checked_effect,
+    chosen_attributes,
+    engine_of,
+    factual_patients,
+)
+from onco_gym.fairness.estimates import Estimate, mean_by_patient
+from onco_gym.fairness.groups import WITHIN, GroupMetrics, group_metrics
+from onco_gym.fairness.need import Guide
+from onco_gym.fairness.replay import origins
+from onco_gym.interfaces.engine import Engine
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Patients of one group, and their twins in another.
+
+    Attributes:
+        group: of the patients.
+        other: of the twins.
+        visits, cases: states that were compared, and those of them in which a line was due to start.
+        nats: mean Jensen-Shannon divergence over visits, less chance.
+        changed: share of decisions changed, over cases.
+    """
+
+    group: str
+    other: str
+    visits: int
+    cases: int
+    nats: Estimate
+    changed: Estimate
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What it means to belong to a group: every patient is asked about as if of this group.
+
+    Attributes:
+        group: its name.
+        changed: share of cases that are decided otherwise for this group than for the same patient in another.
+        followed: share of cases in which the guideline's first choice is chosen.
+    """
+
+    group: str
+    changed: Estimate
+    followed: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How far a policy's answers to patients and their twins are apart, for one attribute and effect. H steps, n patients.
+
+    Attributes:
+        effect: what else changed with the attribute.
+        nats: mean Jensen-Shannon divergence over visits and other groups, less chance; natural logarithm, at most log 2.
+        chance: what chance alone would have shown, in nats, and was taken off; 0 for a policy with probabilities.
+        changed: share of decisions changed (total variation), over all visits.
+        cases_changed: the same over cases, the decisions at the start of a line.
+        by_step: (H,) mean divergence by step of the episode, less chance; not a number where nobody was left.
+        by_state: (H, n) divergence at each visited state, mean over the other groups; with chance, and not a number elsewhere.
+        pairs: by pair of groups.
+        standings: by group.
+        lost: comparisons that were not made because the twin had died.
+    """
+
+    effect: Effect
+    nats: Estimate
+    chance: float
+    changed: Estimate
+    cases_changed: Estimate
+    by_step: NDArray[np.float64]
+    by_state: NDArray[np.float32]
+    pairs: tuple[Pair, ...]
+    standings: tuple[Standing, ...]
+    lost: int
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeDivergence:
+    """What was found for one protected attribute.
+
+    Attributes:
+        attribute: its name.
+        readings: by effect, those that were asked for.
+        groups: what the groups got, among equal need.
+    """
+
+    attribute: str
+    readings: dict[Effect, Reading]
+    groups: tuple[GroupMetrics, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DivergenceReport:
+    """What was found for a policy; ``print`` it for tables.
+
+    Attributes:
+        card: id of the card.
+        patients, visits, cases: how many were looked at.
+        exact: whether the policy gave probabilities.
+        attributes: by name.
+    """
+
+    card: str
+    patients: int
+    visits: int
+    cases: int
+    exact: bool
+    attributes: dict[str, AttributeDivergence]
+
+    def rows(self) -> list[tuple[str, str, str, str, str, str]]:
+        """One row per attribute and effect: attribute, effect, nats, chance, share of visits and share of cases changed."""
+        return [
+            (name, effect, f"{r.nats:.4f}", f"{r.chance:.4f}", f"{r.changed:.1%}", f"{r.cases_changed:.1%}")
+            for name, found in self.attributes.items()
+            for effect, r in found.readings.items()
+        ]
+
+    def group_rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
+        """One row per group: attribute, group, patients, treated, weeks until then, quality-adjusted life years, weeks lived."""
+        return [
+            (name, g.group, f"{g.patients}", f"{g.treated:.1%}", f"{g.delay_weeks:.1f}", f"{g.qalys:.2f}", f"{g.weeks:.0f}")
+            for name, found in self.attributes.items()
+            for g in found.groups
+        ]
+
+    def __str__(self) -> str:
+        head = f"{self.card}: {self.patients} patients, {self.visits} visits, {self.cases} of them with a line due to start"
+        divergences = [("attribute", "effect", "nats", "by chance", "visits changed", "cases changed"), *self.rows()]
+        groups = [("attribute", "group", "patients", "treated", "weeks until then", "QALYs", "weeks lived"), *self.group_rows()]
+        return "\n\n".join([head, _table(divergences), "Groups, among equal need:", _table(groups)])
+
+
+def divergence(
+    agent: Agent,
+    engine: Engine | Any,
+    n: int = 1000,
+    seed: int = 0,
+    attributes: Collection[str] | None = None,
+    effect: Effect | None = None,
+    within: int = WITHIN,
+    progress: Progress | None = None,
+) -> DivergenceReport:
+    """Does the policy decide otherwise for the same patient in another group?
+
+    Rolls the agent out on ``n`` patients, replays them and their twins in every other group of each attribute under the
+    same decisions, and asks the agent about everybody at every visit.
+
+    Args:
+        agent: see :class:`onco_gym.agents.Agent`. With ``probabilities`` its distributions are compared; without, it is asked
+            twice each time, and what chance alone shows is taken off. It must not remember patients between calls.
+        engine: the compiled environment, or an environment that has one; of any kind.
+        n: patients. Patient ``i`` is the one that ``rollout(engine, agent, n, seed)`` has.
+        seed: same seed, same patients, same chance.
+        attributes: by default all protected ones.
+        effect: ``"direct"`` or ``"total"``, see :data:`onco_gym.fairness.Effect`; by default both.
+        within: cycles in which treatment counts as begun in time.
+        progress: called with (steps done, steps in all).
+
+    Raises:
+        FairnessError: for attributes or effects that there are not.
+        AgentError: for an agent that answers nonsense.
+    """
+    compiled = engine_of(engine)
+    names = chosen_attributes(compiled.card, attributes)
+    effects = EFFECTS if effect is None else (checked_effect(effect),)
+    if within < 0:
+        raise FairnessError(f"within is {within}, expected a number of cycles")
+    policy, (rows, keys) = Policy(agent, compiled), origins(compiled, n, seed)
+    episodes = rollout(compiled, agent, n, seed)
+    levels = dict(compiled.scenario.groups)
+    readings: dict[str, dict[Effect, Reading]] = {name: {} for name in names}
+    for kind in effects:
+        walk = compare(policy, compiled, episodes, rows, keys, names, kind, progress)
+        for name in names:
+            readings[name][kind] = _reading(walk, kind, name, levels[name], len(episodes.actions))
+    need = Guide(compiled.card).at_start(compiled, rows, keys)
+    first_dose = np.maximum(walk.start, np.asarray(factual_patients(compiled, rows).delay))
+    metrics = {
+        name: group_metrics(compiled, episodes, levels[name], walk.groups[name], need, first_dose, within) for name in names
+    }
+    found = {name: AttributeDivergence(name, readings[name], metrics[name]) for name in names}
+    return DivergenceReport(compiled.card.id, n, walk.visits, len(walk.patient), policy.exact, found)
+
+
+def _reading(walk: Comparison, effect: Effect, name: str, levels: tuple[str, ...], steps: int) -> Reading:
+    every, group = walk.twins[name], walk.groups[name]
+    cases = every.where(every.case)
+    numbers = range(len(levels))
+    pairs = [
+        _pair(every.where((every.group == one) & (every.value == other)), levels[one], levels[other])
+        for one in numbers
+        for other in numbers
+        if one != other
+    ]
+    excess = (every.nats - every.chance).astype(float)
+    count = np.bincount(every.step, minlength=steps)
+    by_state = np.bincount(every.step.astype(np.int64) * len(group) + every.patient, every.nats, steps * len(group))
+    compared = np.bincount(every.step.astype(np.int64) * len(group) + every.patient, minlength=steps * len(group))
+    with np.errstate(invalid="ignore"):
+        by_step = np.bincount(every.step, excess, steps) / count
+        states = (by_state / compared).astype(np.float32).reshape(steps, len(group))
+    return Reading(
+        effect=effect,
+        nats=every.divergence(),
+        chance=float(every.chance.mean()) if len(every) else 0.0,
+        changed=every.changed(),
+        cases_changed=cases.changed(),
+        by_step=by_step,
+        by_state=states,
+        pairs=tuple(pairs),
+        standings=tuple(_standing(walk, cases, levels[number], number, group) for number in numbers),
+        lost=walk.lost[name],
+    )
+
+
+def _pair(some: Comparisons, group: str, other: str) -> Pair:
+    cases = some.where(some.case)
+    return Pair(group, other, len(some), len(cases), some.divergence(), cases.changed())
+
+
+def _standing(walk: Comparison, cases: Comparisons, name: str, number: int, group: NDArray[np.int64]) -> Standing:
+    involved = cases.where((cases.group == number) | (cases.value == number))
+    own, twins = group[walk.patient] == number, (cases.value == number) & np.isfinite(cases.followed)
+    followed = np.concatenate([walk.followed[own], cases.followed[twins]])
+    patients = np.concatenate([walk.patient[own], cases.patient[twins]])
+    return Standing(name, involved.changed(number), mean_by_patient(patients, followed).value)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)

@@ -1,0 +1,98 @@
+"""Clinical need: what the guideline would choose for a patient, whoever they are."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents.simple import Knowledge
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import scenario
+from onco_gym.fairness.counterfactual import factual_patients
+from onco_gym.interfaces.engine import Engine
+from onco_gym.knowledge import Guideline
+from onco_gym.simulator.admit import admit
+from onco_gym.simulator.observation import allowed, observe
+from onco_gym.simulator.state import Patient
+
+
+class Needs(NamedTuple):
+    """Need of n patients at a visit. R regimens."""
+
+    case: NDArray[np.bool_]  # (n,) whether this is a case
+    first: NDArray[np.int64]  # (n,) the guideline's first choice where it is, else -1
+    stratum: NDArray[np.int64]  # (n,) below 2R + 1: the first choice, or else R + 1 + the regimen of the last cycle
+
+
+class Guide:
+    """Tells cases, and what the guideline would choose in them, from what can be seen.
+
+    A *case* is a decision at the start of a line: no line was begun yet, or the disease has progressed, and the guideline
+    has a new anti-cancer regimen to offer. This looks at the patient's state only. What the reward's ledger counts
+    (:func:`onco_gym.rewards.fairness.decided`) looks at what was given, and so would count a policy's odd choices
+    more often than its usual ones.
+
+    Args:
+        card: a validated card.
+    """
+
+    def __init__(self, card: Card) -> None:
+        layout = scenario(card)
+        self._guideline, self._knowledge = Guideline(card), Knowledge(card)
+        self._active = np.array([regimen.active for regimen in card.regimens])
+        self._supportive, self.strata = layout.supportive, 2 * len(layout.regimens) + 1
+        fields = {field.name: field.index for field in layout.fields}
+        self._last = [fields[f"regimen_{name}"] for name in layout.regimens]
+        self._prior = [fields[f"prior_{name}"] for name in layout.regimens]
+        self._line, self._progressed = fields["line"], fields["progressed"]
+        self._half_cycle = 0.5 / layout.horizon
+
+    def first_choice(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(n,) the first regimen recommended for a new line, of those that ``can`` (n, R) be given and were not had."""
+        open_to = can & ~((observation[:, self._prior] > self._half_cycle) & self._active)
+        return self._guideline.first_choice(_Once(self._knowledge(observation)), open_to, self._supportive)
+
+    def needs(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> Needs:
+        """The need of patients with ``observation`` (n, F), who ``can`` (n, R) be given some regimens."""
+        case = (observation[:, self._line] <= 0) | (observation[:, self._progressed] > 0.5)
+        first = np.full(len(observation), -1, np.int64)
+        rows = np.flatnonzero(case)
+        if len(rows):
+            choice = self.first_choice(observation[rows], can[rows])
+            first[rows] = np.where(self._active[choice], choice, -1)
+        last = observation[:, self._last]
+        regimen = np.where(last.max(1) > 0.5, last.argmax(1), -1)
+        first[first == regimen] = -1
+        case = first >= 0
+        return Needs(case, first, np.where(case, first, len(self._last) + 1 + regimen))
+
+    def at_start(self, engine: Engine, rows: NDArray[np.intp], keys: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """(n,) the first choice at the first visit of the pool's patients ``rows``, had every test been done.
+
+        Whether a test was done depends on social position; need does not.
+        """
+        seen, can = _fully_tested(engine, factual_patients(engine, rows), keys)
+        return self.first_choice(np.asarray(seen), np.asarray(can))
+
+
+class _Once(dict[str, Any]):
+    """Facts that are read off observations once, not for every rule that asks."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._facts = facts
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self._facts[name]
+        return self[name]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fully_tested(engine: Engine, patient: Patient, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    patient = patient._replace(result_cycle=jnp.zeros_like(patient.result_cycle))
+    journey = admit(engine.scenario, engine.params, patient, key)
+    return observe(engine.scenario, engine.params, journey).T, allowed(engine.params, journey.state).T > 0.5

@@ -1,0 +1,136 @@
+"""Patients and their twins side by side, under the same decisions and the same chance.
+
+Chance is a pure function of (key, cycle, channel), so playing an episode's decisions again with the same key gives the same
+episode, and giving them to the twin shows what the clinic would have seen of the twin.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.fairness.counterfactual import Effect, FairnessError, factual_patients, twin_patients
+from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.interfaces.kinds import Encounter
+from onco_gym.simulator.observation import allowed
+from onco_gym.simulator.state import Patient
+
+DIFFERENT = 0.02
+"""Share of patients whose replay may differ from their episode by rounding. More, and it is another seed or engine."""
+
+
+class Twin(NamedTuple):
+    """The twins of some patients in one group."""
+
+    attribute: str
+    group: int
+    who: NDArray[np.intp]  # (k,) numbers of the patients
+
+
+class Sight(NamedTuple):
+    """What can be seen of m patients at a visit, batch first."""
+
+    observation: NDArray[np.float32]  # (m, F)
+    mask: NDArray[np.bool_]  # (m, mask size)
+    can: NDArray[np.bool_]  # (m, R) which regimens can be given
+    alive: NDArray[np.bool_]  # (m,)
+
+
+class Replay:
+    """n patients of the engine's pool and their m twins, under way together.
+
+    Args:
+        engine: the compiled environment.
+        rows: (n,) rows of the pool.
+        keys: (n,) uint32 sources of chance.
+        twins: who walks along; their m twins are one batch, in this order.
+        effect: what the twins have of their own.
+    """
+
+    def __init__(
+        self, engine: Engine, rows: NDArray[np.intp], keys: NDArray[np.uint32], twins: Sequence[Twin], effect: Effect
+    ) -> None:
+        self._engine, self._effect = engine, effect
+        self.who = np.concatenate([twin.who for twin in twins])
+        # Everybody's twins are made, and some taken: one shape, compiled once.
+        every = (twin_patients(engine, rows, twin.attribute, twin.group, effect) for twin in twins)
+        made = [jax.tree.map(lambda v, who=twin.who: np.asarray(v)[..., who], e) for twin, e in zip(twins, every, strict=True)]
+        self._patients = Patient(*(jnp.concatenate(parts, -1) for parts in zip(*made, strict=True)))
+        self._factual = _admit(engine, factual_patients(engine, rows), keys)
+        # A direct twin's disease runs as the patient's own, so only what is shown of it is kept.
+        self._others = _admit(engine, self._patients, keys[self.who]) if effect == "total" else None
+
+    def look(self) -> Sight:
+        """The n patients as they are."""
+        return Sight(*(np.asarray(part) for part in _see(self._engine, self._factual)))
+
+    def look_at_twins(self) -> Sight:
+        """The m twins."""
+        others = self._others if self._others is not None else _lend(self._factual, self._patients, self.who)
+        return Sight(*(np.asarray(part) for part in _see(self._engine, others)))
+
+    @property
+    def cycle(self) -> NDArray[np.int32]:
+        """(n,) cycles since the first visit."""
+        return np.asarray(self._factual.journey.state.cycle)
+
+    def move(self, actions: NDArray[np.generic], given: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
+        """Give the patients ``actions`` (n, ...), and their twins the same.
+
+        Args:
+            actions: anything after the end of an episode.
+            given: (n,) the regimens that the patients got in the episode, if known; -1 after its end.
+
+        Returns:
+            (n,) the regimens that the patients got.
+
+        Raises:
+            FairnessError: if these are not those ``given``; rounding is forgiven.
+        """
+        decisions = np.maximum(actions, np.zeros((), actions.dtype))
+        self._factual, got = _move(self._engine, self._factual, decisions)
+        if self._others is not None:
+            self._others, _ = _move(self._engine, self._others, decisions[self.who])
+        result = np.asarray(got)
+        if given is not None and ((result != given) & (given >= 0)).sum() > DIFFERENT * len(given):
+            raise FairnessError("the episodes are not those of this engine and seed: their replay gives other regimens")
+        return result
+
+
+def origins(engine: Engine, n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.uint32]]:
+    """((n,) pool rows, (n,) chance keys) of the patients that :func:`onco_gym.agents.rollout` has under ``seed``."""
+    if n < 1:
+        raise FairnessError(f"at least one patient is needed, not {n}")
+    seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
+    rows, keys = engine.draw(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
+    return np.asarray(rows, np.intp), np.asarray(keys, np.uint32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _admit(engine: Engine, patient: Patient, key: jax.Array) -> Encounter:
+    return engine.first_visit(patient, key)
+
+
+@jax.jit
+def _lend(encounter: Encounter, patients: Patient, who: jax.Array) -> Encounter:
+    """``patients`` (m,) in the state of the patients ``who`` (m,) of ``encounter``."""
+    lent = jax.tree.map(lambda values: jnp.take(values, who, axis=-1), encounter)
+    return lent._replace(journey=lent.journey._replace(patient=patients))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _see(engine: Engine, encounter: Encounter) -> tuple[jax.Array, ...]:
+    observation, mask = engine.look(encounter)
+    state = encounter.journey.state
+    return observation.T, mask.T, allowed(engine.params, state).T > 0.5, state.alive > 0.5
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _move(engine: Engine, encounter: Encounter, action: jax.Array) -> tuple[Encounter, jax.Array]:
+    # Rewards and ledger are not asked for, so they are not computed either.
+    after, _, outcome = engine.advance(encounter, engine.ledger(), action)
+    return after, outcome.given

@@ -1,0 +1,184 @@
+"""Dosing: an action is an intensity for every anti-cancer regimen; drug levels carry over from cycle to cycle.
+
+The level is 1 under the standard dose in every cycle; kill, toxicity and exposure follow it. With dose ``d`` and the regimen's
+carry-over ``k``, ``level <- k * level + (1 - k) * d``; where nothing is on board, the first dose loads: ``level <- d``. Nothing
+acts in a cycle held for toxicity, as in the plain environment, and nothing is left after it. So the standard dose of one
+regimen in every cycle is the plain environment.
+
+Regrowth while a drug is paused says nothing about resistance to it. Where nothing was given since the last scan, a scan
+therefore shows progression if the sum is 20% and 5 mm above the line's *baseline*, not its nadir. Dosing that is taken up again
+is judged from what that scan measured, or from the baseline where that is smaller. Trials of intermittent treatment count
+"progression on treatment" in the same spirit (IMPROVE: Avallone, J Clin Oncol 2025;43:829).
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import InvalidAction
+from numpy.typing import NDArray
+
+from onco_gym.cards.scenario import Field, Scenario
+from onco_gym.interfaces.kinds import Encounter
+from onco_gym.rewards import Ledger
+from onco_gym.simulator.observation import allowed, observe, one_hot
+from onco_gym.simulator.state import Journey, State
+from onco_gym.simulator.step import Orders
+
+if TYPE_CHECKING:
+    from onco_gym.interfaces.engine import Engine, Outcome
+
+PAUSE = 0.05
+"""Intensities below this are a pause: nothing is given. A drug level below it counts as nothing."""
+_BEYOND = 20.0  # log cm3 that no tumour reaches: with it as the volume at the last scan, nothing has grown since
+
+
+class Memory(NamedTuple):
+    """What dosing remembers of patients."""
+
+    level: jax.Array  # (n,) of the line's drug at the end of the last cycle, 1 being that of the standard dose
+    dose: jax.Array  # (n,) share of the standard dose that was ordered for the last cycle
+    clean: jax.Array  # (n,) 1 where nothing was given since the last scan
+
+
+class _Choice(NamedTuple):
+    """What an action comes to."""
+
+    decision: jax.Array  # (n,) int32 regimen
+    ordered: jax.Array  # (n,) share of the standard dose, 0 for a pause
+    dose: jax.Array  # (n,) the same, 0 also where the regimen cannot be given
+    keep: jax.Array  # (n,) share of the level that is kept; 0 where a dose loads
+    left: jax.Array  # (n,) level that the last cycle leaves to this one
+    paused: jax.Array  # (n,) bool: nothing is given, though the line's regimen could be
+
+
+def observation_fields(layout: Scenario) -> tuple[Field, ...]:
+    """The plain environment's fields, and after them what dosing adds."""
+    first = len(layout.fields)
+    return (
+        *layout.fields,
+        Field("drug_level", "share of the standard dose's level, at the end of the last cycle", first, 0.0, 1.0),
+        Field("dose", "share of the standard dose, ordered for the last cycle", first + 1, 0.0, 1.0),
+    )
+
+
+class Dosing:
+    """The regimen with the highest intensity is given, at that share of its standard dose.
+
+    A pause keeps the line open: the level falls by the regimen's carry-over, and what is left goes on acting until it is below
+    :data:`PAUSE`; dosing can be taken up again. ``info["given"]`` names the drug on board, or the drug holiday. A regimen that
+    cannot be given becomes a drug holiday: nothing acts, while the level falls as in a pause. Where the line's regimen can
+    no longer be given, or another is given, what is left of it is not followed any more.
+    """
+
+    def __init__(self, engine: "Engine") -> None:
+        self._regimens = np.flatnonzero(engine.params.active).astype(np.int32)
+        self.mask_size = len(self._regimens)
+        self.space: spaces.Space[Any] = spaces.Box(0.0, 1.0, (self.mask_size,), np.float32)
+        self.fields = observation_fields(engine.scenario)
+
+    def begin(self, engine: "Engine", journey: Journey) -> Encounter:
+        """The first visit: no drug on board, and a scan just made."""
+        nothing = jnp.zeros_like(journey.state.line)
+        return Encounter(journey, Memory(nothing, nothing, nothing + 1.0))
+
+    def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
+        """((F + 2, n) observation with drug level and last dose, (D, n) which regimens can be given)."""
+        journey, memory = encounter
+        rows = [observe(engine.scenario, engine.params, journey), memory.level[None], memory.dose[None]]
+        return jnp.concatenate(rows), self._open(engine, journey.state)
+
+    def advance(
+        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
+    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        """One cycle under intensities ``action`` (n, D)."""
+        journey, memory = encounter
+        choice = self._choose(engine, journey.state, memory, action)
+        level = self._level(journey, memory, choice)
+        clean = memory.clean * (choice.dose == 0)
+        lenient = choice.paused & (clean > 0.5) & (journey.state.progressed < 0.5)
+        before = journey._replace(state=_against_baseline(journey.state, lenient))
+        orders = self._orders(engine, journey.state, memory, choice)
+        after, ledger, outcome = engine.cycle(before, ledger, choice.decision, orders)
+        after = after._replace(state=_unless_scanned(after.state, journey.state, lenient))
+        scanned = after.state.since_scan == 0
+        return Encounter(after, Memory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), ledger, outcome
+
+    def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
+        """Intensities from 0 to 1."""
+        expected = (self.mask_size,) if n is None else (n, self.mask_size)
+        try:
+            values = np.asarray(actions)
+        except ValueError:  # rows of different lengths
+            raise InvalidAction(f"an action that is no array: expected intensities of shape {expected}") from None
+        if values.shape != expected or values.dtype.kind not in "fiu":
+            raise InvalidAction(f"an action of {values.dtype} and shape {values.shape}: expected intensities of shape {expected}")
+        if not np.all((values >= 0) & (values <= 1)):
+            raise InvalidAction("intensities outside 0..1, or not numbers: each is a share of the standard dose")
+        return values.astype(np.float32)
+
+    def _open(self, engine: "Engine", state: State) -> jax.Array:
+        """(D, n) bool: which regimens can be given. However little was had of one that was left, it is closed."""
+        left = (state.exposure > 0) & (one_hot(state.treatment, len(engine.scenario.regimens)) < 0.5)
+        return ((allowed(engine.params, state) > 0.5) & ~left)[self._regimens]
+
+    def _choose(self, engine: "Engine", state: State, memory: Memory, action: jax.Array) -> _Choice:
+        best, can = jnp.argmax(action, 1), self._open(engine, state)
+        chosen = jnp.take(jnp.asarray(self._regimens), best)
+        ordered = jnp.max(action, 1)
+        ordered = jnp.where(ordered < PAUSE, 0.0, ordered)
+        given = (ordered > 0) & jnp.take_along_axis(can, best[None], axis=0)[0]
+        line = jnp.asarray(self._regimens)[:, None] == state.treatment
+        resumable = jnp.any(line & can, 0)
+        keep = jnp.where(state.treatment >= 0, jnp.take(jnp.asarray(engine.params.carryover), state.treatment, mode="clip"), 0.0)
+        left = keep * memory.level * resumable
+        left = jnp.where(left < PAUSE, 0.0, left)
+        fading = (ordered == 0) & (left > 0)
+        resting = jnp.where(fading, state.treatment, engine.scenario.holiday)
+        loads = (chosen != state.treatment) | (memory.level == 0)
+        return _Choice(
+            decision=jnp.where(given, chosen, resting).astype(jnp.int32),
+            ordered=ordered,
+            dose=jnp.where(given, ordered, 0.0),
+            keep=jnp.where(given & loads, 0.0, keep),
+            left=left,
+            paused=~given & resumable,
+        )
+
+    def _level(self, journey: Journey, memory: Memory, choice: _Choice) -> jax.Array:
+        """(n,) the level at the end of the cycle. Treatment that starts late in a cycle reaches its level all the same."""
+        state = journey.state
+        started = state.cycle + 1 > journey.patient.delay
+        dosed = choice.keep * memory.level + (1 - choice.keep) * choice.dose
+        return jnp.where(choice.dose > 0, dosed * started, choice.left) * (1 - state.held)
+
+    def _orders(self, engine: "Engine", state: State, memory: Memory, choice: _Choice) -> Orders:
+        holiday = choice.decision == engine.scenario.holiday
+        visits = jnp.asarray(engine.params.visits)
+        # In a pause patients come as often as on a drug holiday, though it is the drug's cycle that is simulated.
+        fewer = jnp.minimum(visits[engine.scenario.holiday] / jnp.maximum(jnp.take(visits, choice.decision), 1e-6), 1.0)
+        return Orders(
+            dose=jnp.where(holiday, 1.0, choice.dose),  # a cycle of holiday is had in full
+            keep=jnp.where(holiday, 0.0, choice.keep),
+            level=memory.level * (1 - state.held),
+            visits=jnp.where(choice.dose > 0, 1.0, fewer),
+        )
+
+
+def _against_baseline(state: State, where: jax.Array) -> State:
+    """Before a cycle: ``where`` it holds, a scan compares with the line's baseline, and new lesions do not count."""
+    return state._replace(
+        nadir=jnp.where(where, state.baseline, state.nadir),
+        scanned=jnp.where(where, _BEYOND, state.scanned),
+    )
+
+
+def _unless_scanned(after: State, before: State, where: jax.Array) -> State:
+    """After a cycle: what :func:`_against_baseline` had changed is put back where no scan was made."""
+    untouched = where & (after.since_scan > 0)
+    return after._replace(
+        nadir=jnp.where(untouched, before.nadir, after.nadir),
+        scanned=jnp.where(untouched, before.scanned, after.scanned),
+    )

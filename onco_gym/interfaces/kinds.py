@@ -1,0 +1,101 @@
+"""Kinds of environment: what an action is, what an agent sees, and how a step comes of them.
+
+Everything else (patients, simulator, rewards, single and vector environments) is the same for all kinds. A kind may keep a
+memory of each patient beside the journey, as arrays with the batch last.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import InvalidAction
+from numpy.typing import NDArray
+
+from onco_gym.cards.scenario import Field
+from onco_gym.rewards import Ledger
+from onco_gym.simulator.observation import allowed, observe
+from onco_gym.simulator.state import Journey
+
+if TYPE_CHECKING:
+    from onco_gym.interfaces.engine import Engine, Outcome
+
+
+class Encounter(NamedTuple):
+    """Patients under way, and what the kind of environment remembers of them."""
+
+    journey: Journey
+    memory: Any
+
+
+class Kind(Protocol):
+    """See the module. Functions that take an engine run inside compiled code."""
+
+    space: spaces.Space[Any]
+    fields: tuple[Field, ...]
+    mask_size: int
+
+    def begin(self, engine: "Engine", journey: Journey) -> Encounter:
+        """The first visit."""
+
+    def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
+        """((F, n) observation, (mask_size, n) bool action mask)."""
+
+    def advance(
+        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
+    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        """One step of every patient under ``action`` (n, ...)."""
+
+    def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
+        """``actions`` as an array for :meth:`advance`: of ``n`` patients, or of one patient if ``n`` is None.
+
+        Raises:
+            InvalidAction: with what was expected.
+        """
+
+
+class Regimens:
+    """The plain kind: an action is a regimen."""
+
+    def __init__(self, engine: "Engine") -> None:
+        names = engine.scenario.regimens
+        self.space: spaces.Space[Any] = spaces.Discrete(len(names))
+        self.fields = engine.scenario.fields
+        self.mask_size = len(names)
+
+    def begin(self, engine: "Engine", journey: Journey) -> Encounter:
+        """The first visit; nothing else is remembered."""
+        return Encounter(journey, ())
+
+    def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
+        """((F, n) observation, (R, n) which regimens can be given)."""
+        journey = encounter.journey
+        return observe(engine.scenario, engine.params, journey), allowed(engine.params, journey.state) > 0.5
+
+    def advance(
+        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
+    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        """One cycle under regimen ``action`` (n,)."""
+        journey, ledger, outcome = engine.cycle(encounter.journey, ledger, action)
+        return Encounter(journey, ()), ledger, outcome
+
+    def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
+        """Whole numbers that are regimens."""
+        values, expected = np.asarray(actions), () if n is None else (n,)
+        if values.shape != expected or values.dtype.kind not in "iu":
+            raise InvalidAction(f"{_shown(actions)} is no choice of a regimen: expected whole numbers of shape {expected}")
+        wrong = (values < 0) | (values >= self.mask_size)
+        if wrong.any():
+            raise InvalidAction(f"action {values[wrong].flat[0]} is not a regimen: expected 0..{self.mask_size - 1}")
+        return values.astype(np.int32)
+
+
+def _shown(actions: Any) -> str:
+    values = np.asarray(actions)
+    return f"an action of {values.dtype} and shape {values.shape}" if values.ndim else f"action {actions!r}"
+
+
+def where_ended(ended: jax.Array, old: Any, new: Any) -> Any:
+    """``old`` where the batch-last ``ended`` (n,) holds, else ``new``, for trees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(ended, a, b), old, new)

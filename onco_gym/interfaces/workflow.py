@@ -1,0 +1,258 @@
+"""The workflow: which tests to order, which evidence to look up, what to give, and when to see the patient again.
+
+Nothing is tested and no scan is made unless it is ordered. Tissue is taken at the visit, and its result is read at the first
+visit after it has come. Scans and ctDNA are made, and evidence is looked up, for the next visit. A test that ordinary care would
+not have done for a patient (by insurance, deprivation, rurality) has to be fought for, and takes :data:`APPEAL` cycles longer.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import InvalidAction
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import Field, Scenario, scenario
+from onco_gym.interfaces.kinds import Encounter, where_ended
+from onco_gym.knowledge.evidence import RESISTANT
+from onco_gym.patients.traits import NEVER
+from onco_gym.rewards import TERMS, Ledger, blend, hear
+from onco_gym.simulator.chance import Sampled
+from onco_gym.simulator.observation import allowed, ctdna, observe
+from onco_gym.simulator.state import Journey, State, total
+from onco_gym.simulator.step import Orders
+
+if TYPE_CHECKING:
+    from onco_gym.interfaces.engine import Engine, Outcome
+
+APPEAL = 2.0
+"""Cycles that a test takes longer where ordinary care would not have done it; our estimate."""
+AWAITED = 0.5 * NEVER
+"""``State.result_cycle`` of a test under way: what nobody has read is not known, whenever it comes."""
+IMAGING = ("none", "CT", "MRI")
+EVIDENCE = ("none", "guideline", "resistance")
+_FAIRNESS = list(TERMS).index("fairness")
+
+
+class Memory(NamedTuple):
+    """What the workflow remembers of patients."""
+
+    due: jax.Array  # (T, n) cycle in which the result of the sample under way comes, NEVER where there is none
+    biopsy: jax.Array  # (K - 1, n) resistant clones in the last sample that was sent for sequencing
+    ctdna: jax.Array  # (n,) log10 molecules per ml when last measured
+    drawn: jax.Array  # (n,) cycle of that measurement, -NEVER before the first
+    evidence: jax.Array  # (n,) int32 what was looked up for this visit
+
+
+class _Choice(NamedTuple):
+    tests: jax.Array  # (T, n) bool
+    ctdna: jax.Array  # (n,) bool
+    imaging: jax.Array  # (n,)
+    evidence: jax.Array  # (n,)
+    regimen: jax.Array  # (n,)
+    cycles: jax.Array  # (n,) until the next visit
+
+
+def action_parts(card: Card) -> dict[str, int]:
+    """The parts of an action in their order, and how many choices each has."""
+    layout = scenario(card)
+    return {
+        **dict.fromkeys(layout.tests, 2),
+        "ctdna": 2,
+        "imaging": len(IMAGING),
+        "evidence": len(EVIDENCE),
+        "regimen": len(layout.regimens),
+        "next_visit": card.workup.longest_interval_cycles,
+    }
+
+
+def observation_fields(layout: Scenario) -> tuple[Field, ...]:
+    """The plain environment's fields, and after them what the workflow adds."""
+    rows = [(f"pending_{name}", "0 or 1", 1.0) for name in layout.tests]
+    rows += [("known_ctdna", "0 or 1", 1.0), ("cycles_since_ctdna", "cycles, most where never measured", 12.0)]
+    rows += [(f"looked_up_{name}", "0 or 1", 1.0) for name in EVIDENCE[1:]]
+    rows += [(f"evidence_{name}", "share of experts who accept it, or 1 if known resistant", 1.0) for name in layout.regimens]
+    first = len(layout.fields)
+    added = (Field(name, unit, first + row, 0.0, high) for row, (name, unit, high) in enumerate(rows))
+    return (*layout.fields, *added)
+
+
+class Workflow:
+    """A step is the time from one visit to the next.
+
+    An action has, in this order: each of the card's tests (0 or 1), ctDNA (0 or 1), imaging (none, CT, MRI), evidence (none,
+    guideline, resistance), the regimen, and the cycles until the next visit less 1.
+    """
+
+    def __init__(self, engine: "Engine") -> None:
+        card, layout, params = engine.card, engine.scenario, engine.params
+        parts = action_parts(card)
+        self.action_parts = tuple(parts)
+        self._sizes = np.array(list(parts.values()))
+        self.space: spaces.Space[Any] = spaces.MultiDiscrete(self._sizes)
+        self.mask_size = int(self._sizes.sum())
+        self.fields = observation_fields(layout)
+        self._since = next(field for field in self.fields if field.name == "cycles_since_ctdna")
+        self._ctdna = next(field for field in layout.fields if field.name == "ctdna")
+        self._sequencing = np.array(layout.repeated)[:, None]  # (T, 1) tests that show resistant clones
+        regimens = len(layout.regimens)
+        kill = params.regimens[:regimens, : len(layout.mechanisms)]
+        escaped = params.resistance @ kill.T / np.maximum(kill.sum(1), 1e-9)
+        self._resists = (escaped[1:] >= RESISTANT) & (kill.sum(1) > 0)  # (K - 1, R) whether a clone escapes most of the kill
+        self._in_clinic = np.array([regimen.route not in ("oral", "none") for regimen in card.regimens])
+        self._cost = np.array([[test.cost_usd] for test in card.tests], np.float32)
+        self._kg = np.asarray(params.tests_kg)[:, None]
+        self._scan_cost = np.array([0.0, card.workup.ct_cost_usd, card.workup.mri_cost_usd], np.float32)
+
+    def begin(self, engine: "Engine", journey: Journey) -> Encounter:
+        """The first visit: nothing has been tested."""
+        state = journey.state
+        never = jnp.full_like(state.result_cycle, NEVER)
+        zero = jnp.zeros_like(state.line)
+        memory = Memory(never, jnp.zeros_like(state.marker), zero, zero - NEVER, state.cycle * 0)
+        return Encounter(journey._replace(state=state._replace(result_cycle=never)), memory)
+
+    def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
+        """((F, n) observation, (sum of sizes, n) mask: of the regimens those that can be given, of all else everything)."""
+        journey, memory = encounter
+        state = journey.state
+        plain = observe(engine.scenario, engine.params, journey)
+        asked = jnp.stack([memory.evidence == number for number in range(1, len(EVIDENCE))])
+        accepted = engine.panel.shares(jnp, hear(engine.panel, engine.scenario, engine.params, journey))
+        resistant = jnp.max(self._resists[:, :, None] * state.marker[:, None], 0)
+        rows = [
+            plain.at[self._ctdna.index].set(_scaled(self._ctdna, memory.ctdna)),
+            memory.due < NEVER,
+            (memory.drawn >= 0)[None],
+            _scaled(self._since, state.cycle - memory.drawn)[None],
+            asked,
+            asked[0] * accepted + asked[1] * resistant,
+        ]
+        can = allowed(engine.params, state) > 0.5
+        before, after = int(self._sizes[:-2].sum()), int(self._sizes[-1])
+        mask = [jnp.ones((before, can.shape[1]), bool), can, jnp.ones((after, can.shape[1]), bool)]
+        return jnp.concatenate([row.astype(jnp.float32) for row in rows]), jnp.concatenate(mask)
+
+    def advance(
+        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
+    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        """Cycle by cycle to the next visit under ``action`` (n, parts)."""
+        choice = self._choice(action)
+        encounter, kg, cost = self._order(engine, encounter, choice)
+        # Intervals differ, and a rollout goes on until the last has reached the horizon: past it there are no decisions to count.
+        state = encounter.journey.state
+        alive = jnp.where(state.cycle >= engine.horizon, 0.0, state.alive)
+        journey = encounter.journey._replace(state=state._replace(alive=alive))
+        journey, ledger, outcome = self._cycle(engine, journey, ledger, choice, jnp.int32(0), kg)
+
+        def idle(number: jax.Array, outcome: "Outcome") -> jax.Array:
+            return (number >= choice.cycles) | outcome.terminated | outcome.truncated
+
+        def turn(carry: tuple[jax.Array, Journey, "Outcome"]) -> tuple[jax.Array, Journey, "Outcome"]:
+            number, before, sofar = carry
+            # The ledger is left as it was: going on until the next visit is no further decision, whatever happens meanwhile.
+            after, _, now = self._cycle(engine, before, ledger, choice, number, jnp.zeros_like(kg))
+            both = sofar._replace(
+                terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
+                terminated=now.terminated,
+                truncated=now.truncated,
+                lived=sofar.lived + now.lived,
+                severe=jnp.maximum(sofar.severe, now.severe),
+            )
+            stays = idle(number, sofar)
+            return number + 1, where_ended(stays, before, after), where_ended(stays, sofar, both)
+
+        carry = jnp.int32(1), journey, outcome
+        _, journey, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(idle(carry[0], carry[2])), turn, carry)
+        outcome = outcome._replace(reward=blend(engine.weights, outcome.terms), cost=cost)
+        return self._read(engine, Encounter(journey, encounter.memory), choice), ledger, outcome
+
+    def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
+        """Whole numbers below the sizes of the parts."""
+        values = np.asarray(actions)
+        shape = (len(self._sizes),) if n is None else (n, len(self._sizes))
+        if values.shape != shape or values.dtype.kind not in "iu":
+            raise InvalidAction(f"an action of {values.dtype} and shape {values.shape}: expected whole numbers of shape {shape}")
+        wrong = np.argwhere((values < 0) | (values >= self._sizes))
+        if len(wrong):
+            part = int(wrong[0][-1])
+            raise InvalidAction(f"{self.action_parts[part]} is {values[tuple(wrong[0])]}: expected 0..{self._sizes[part] - 1}")
+        return values.astype(np.int32)
+
+    def _choice(self, action: jax.Array) -> _Choice:
+        *tests, drawn, imaging, evidence, regimen, interval = action.T
+        return _Choice(jnp.stack(tests) > 0, drawn > 0, imaging, evidence, regimen, interval + 1)
+
+    def _order(self, engine: "Engine", encounter: Encounter, choice: _Choice) -> tuple[Encounter, jax.Array, jax.Array]:
+        """Take the samples. Returns the encounter, and (n,) kg CO2e and (n,) USD of what was ordered.
+
+        A test that is under way already is not begun anew, but paid for again. Scans count their kg when they are made.
+        """
+        journey, memory = encounter
+        state, patient, workup = journey.state, journey.patient, engine.card.workup
+        refused = (patient.result_cycle >= NEVER).astype(jnp.float32)
+        comes = state.cycle.astype(jnp.float32) + 1 + patient.wait + APPEAL * refused  # a wait of 0 ends before the next cycle
+        fresh = choice.tests & (memory.due >= NEVER)
+        sent = jnp.any(fresh & self._sequencing, 0)
+        memory = memory._replace(
+            due=jnp.where(fresh, comes, memory.due),
+            biopsy=jnp.where(sent, _resistant_clones(engine, state), memory.biopsy),
+        )
+        state = state._replace(result_cycle=jnp.where(fresh, jnp.minimum(state.result_cycle, AWAITED), state.result_cycle))
+        kg = total(choice.tests * self._kg) + choice.ctdna * workup.ctdna_kgco2e
+        cost = total(choice.tests * self._cost) + choice.ctdna * workup.ctdna_cost_usd
+        cost = cost + jnp.take(jnp.asarray(self._scan_cost), choice.imaging)
+        return Encounter(journey._replace(state=state), memory), kg.astype(jnp.float32), cost.astype(jnp.float32)
+
+    def _cycle(
+        self, engine: "Engine", journey: Journey, ledger: Ledger, choice: _Choice, number: jax.Array, kg: jax.Array
+    ) -> tuple[Journey, Ledger, "Outcome"]:
+        """The cycle ``number`` after the visit. Only what is given in the clinic brings the patient there in between."""
+        can = jnp.take_along_axis(allowed(engine.params, journey.state), choice.regimen[None], axis=0)[0] > 0.5
+        given = jnp.where(can, choice.regimen, engine.scenario.holiday)
+        orders = Orders(
+            imaging=jnp.where(number + 1 >= choice.cycles, choice.imaging, 0),
+            visits=((number == 0) | jnp.take(jnp.asarray(self._in_clinic), given)).astype(jnp.float32),
+            prompts=((number == 0) & (choice.evidence > 0)).astype(jnp.float32),
+            extra_kg=kg,
+        )
+        after, ledger, outcome = engine.cycle(journey, ledger, choice.regimen, orders)
+        # A scan by itself shows no resistant clones.
+        return after._replace(state=after.state._replace(marker=journey.state.marker)), ledger, outcome
+
+    def _read(self, engine: "Engine", encounter: Encounter, choice: _Choice) -> Encounter:
+        """What is known at the next visit: results that have come, and ctDNA if it was asked for.
+
+        ctDNA tells what sequencing tells, resistant clones too, where the tumour sheds enough.
+        """
+        journey, memory = encounter
+        state, cycle = journey.state, journey.state.cycle.astype(jnp.float32)
+        level = ctdna(engine.params, journey, Sampled(journey.key, state.cycle))
+        shed = choice.ctdna & (level >= engine.card.workup.ctdna_detection)
+        back = memory.due <= cycle
+        known = back | (shed & self._sequencing)
+        from_tissue = jnp.any(back & self._sequencing, 0) * memory.biopsy
+        from_blood = shed * _resistant_clones(engine, state)
+        seen: State = state._replace(
+            result_cycle=jnp.where(known, jnp.minimum(state.result_cycle, cycle), state.result_cycle),
+            marker=jnp.maximum(state.marker, jnp.maximum(from_tissue, from_blood)),
+        )
+        memory = memory._replace(
+            due=jnp.where(back, NEVER, memory.due),
+            ctdna=jnp.where(choice.ctdna, level, memory.ctdna),
+            drawn=jnp.where(choice.ctdna, cycle, memory.drawn),
+            evidence=choice.evidence,
+        )
+        return Encounter(journey._replace(state=seen), memory)
+
+
+def _resistant_clones(engine: "Engine", state: State) -> jax.Array:
+    """(K - 1, n) 1 where a resistant clone is large enough for sequencing to show it."""
+    return (state.clones[1:] - state.volume >= jnp.log(engine.params.marker_detection)).astype(jnp.float32)
+
+
+def _scaled(field: Field, raw: jax.Array) -> jax.Array:
+    return jnp.clip((raw - field.low) / (field.high - field.low), 0.0, 1.0)

@@ -1,0 +1,290 @@
+"""The panel: what a card's guideline and its experts say of every regimen for a patient at a decision.
+
+The experts who accept a regimen make up its *acceptability*; the regimens that at least one accepts are the acceptability region.
+
+Rules become clauses (:mod:`onco_gym.knowledge.clauses`), and a patient's clauses are bits: every atom of a condition that fails
+strikes out the clauses that need it, for all patients at once. So a guideline of fifty rules costs a few hundred
+bitwise operations, in NumPy as inside compiled JAX: the module of arrays is an argument, ``xp``.
+"""
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards import Card
+from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE, guideline_vocabulary
+from onco_gym.cards.expressions import parse
+from onco_gym.cards.schema import Rule
+from onco_gym.knowledge.clauses import clauses_of
+
+VERDICTS = ("contraindicated", "not_recommended", "off_guideline", "later", "option", "preferred")
+"""Verdicts on a choice, the worst first."""
+POINTS = {"contraindicated": -1.0, "not_recommended": -0.5, "off_guideline": -0.25, "later": 0.6, "option": 0.8, "preferred": 1.0}
+"""Guideline points of a verdict; those of a recommendation are multiplied by its level's and by its acceptability."""
+LEVEL_POINTS = {"A": 1.0, "B": 0.9, "C": 0.8, "D": 0.6, "E": 0.5}
+
+Array = Any
+"""NumPy's or JAX's, batch last."""
+Words = NDArray[np.uint32]
+"""(W,) bits, one per clause."""
+
+
+class Hearing(NamedTuple):
+    """What the panel makes of n patients. W words of 32 clauses each."""
+
+    rules: Array  # (W, n) clauses that hold, as bits
+    experts: tuple[Array, ...]  # (W, n) clauses on which each expert would act, about regimens that can be given
+    against: Array  # (R, n) bool, whether a rule advises against a regimen
+    first: Array  # (n,) int32 the guideline's first choice
+    pause: Array  # (n,) bool, whether a holiday is an option by itself
+    nothing: Array  # (n,) bool, whether nothing else than supportive care is left
+
+
+class Opinion(NamedTuple):
+    """What the panel says of one regimen for each patient."""
+
+    code: Array  # (n,) int32 index into VERDICTS
+    share: Array  # (n,) of experts who accept it
+    points: Array  # (n,) -1 (contraindicated) to 1 (preferred, level A, accepted by all)
+
+
+class Panel:
+    """The guideline and the experts of a card, ready to be asked.
+
+    Args:
+        card: a validated card.
+    """
+
+    def __init__(self, card: Card) -> None:
+        names = [regimen.name for regimen in card.regimens]
+        self._names, self._supportive, self._holiday = names, names.index(SUPPORTIVE), names.index(HOLIDAY)
+        rules = [(rule, clause) for rule in card.guideline for clause in clauses_of(rule.when)]
+        self._size = -(-len(rules) // 32)
+        self._owner = np.array([names.index(rule.regimen) for rule, _ in rules], np.int32)
+
+        def where(test: Callable[[Rule], bool]) -> Words:
+            return self._bits([test(rule) for rule, _ in rules])
+
+        self._of = np.stack([where(lambda rule, name=name: rule.regimen == name) for name in names])  # type: ignore[misc]
+        self._recommends = where(lambda rule: rule.status in ("preferred", "option", "later"))
+        self._forbids = where(lambda rule: rule.status == "contraindicated")
+        active = {regimen.name for regimen in card.regimens if regimen.active}
+        self._active = where(lambda rule: rule.regimen in active)
+        # A rule for supportive care that asks nothing is the last resort, not a standing invitation to give up.
+        self._resort = where(lambda rule: rule.regimen == SUPPORTIVE and not rule.when and not rule.lines)
+        # Rules by which a line that works may be left: for a pause, for supportive care, or because they say so.
+        self._leaves = self._bits([rule.regimen not in active or ("progressed", False) in clause for rule, clause in rules])
+        self._status = {status: where(lambda rule, s=status: rule.status == s) for status in VERDICTS[3:]}  # type: ignore[misc]
+        values = sorted({POINTS[rule.status] * LEVEL_POINTS[rule.level] for rule, _ in rules if POINTS[rule.status] > 0})
+        self._worth = [
+            (value, where(lambda rule, v=value: POINTS[rule.status] * LEVEL_POINTS[rule.level] == v))  # type: ignore[misc]
+            for value in values
+        ]
+        self._atoms(card, rules)
+        self._panel(card, where)
+
+    def _bits(self, flags: list[bool]) -> Words:
+        padded = np.zeros(32 * self._size, bool)
+        padded[: len(flags)] = flags
+        return np.packbits(padded, bitorder="little").view(np.uint32)
+
+    def _atoms(self, card: Card, rules: list[tuple[Rule, frozenset[tuple[str, bool]]]]) -> None:
+        """For every atom: the clauses that are struck out where it fails, and where it holds."""
+        vocabulary = guideline_vocabulary(card)
+        every = sorted({atom for _, clause in rules for atom, _ in clause})
+
+        def struck(atom: str, holds: bool, own: bool | None = None) -> Words:
+            return self._bits(
+                [(atom, holds) in clause and (own is None or (atom == f"prior_{rule.regimen}") == own) for rule, clause in rules]
+            )
+
+        self._plain, self._own, self._on_line = [], [], []
+        for atom in every:
+            expression = parse(atom, vocabulary)
+            if "line" in expression.names:
+                self._on_line.append((expression, struck(atom, True), struck(atom, False)))
+                continue
+            self._plain.append((expression, struck(atom, True, False), struck(atom, False, False)))
+            own = struck(atom, True, True), struck(atom, False, True)
+            if own[0].any() or own[1].any():  # a rule that asks whether its own regimen was had before
+                self._own.append((expression, *own))
+        lines = sorted({rule.lines for rule, _ in rules if rule.lines})
+        self._lines = [(numbers, self._bits([rule.lines == numbers for rule, _ in rules])) for numbers in lines]
+
+    def _panel(self, card: Card, where: Callable[[Callable[[Rule], bool]], Words]) -> None:
+        vocabulary = guideline_vocabulary(card)
+        toxicity = {r.name: 1 - float(np.prod([1 - share for share in r.toxicity.values()])) for r in card.regimens}
+        self._experts = []
+        for expert in card.experts:
+            accepted = where(lambda rule, e=expert: rule.status in e.accepts and rule.level <= e.level)  # type: ignore[misc]
+            refused = where(lambda rule, e=expert: toxicity[rule.regimen] > e.max_toxicity)  # type: ignore[misc]
+            frail = parse(expert.frail, vocabulary) if expert.frail else None
+            self._experts.append((accepted & self._recommends, refused, frail, expert.early))
+
+    def hear(self, xp: Any, facts: Mapping[str, Array], treatment: Array, allowed: Array, waiting: Array) -> Hearing:
+        """Put patients before the panel.
+
+        Until progression, going on with the current line is judged by the rules for that line, as if its regimen had not been had
+        before, on what is known now; after progression it is off the guideline. An expert who accepts the current line goes
+        on with it: other regimens come after progression, unless their rule is for patients without.
+        A holiday is an option while a line holds that cannot be given now, or while awaited results could decide the
+        first line. Supportive care is an option where nothing else is left; an expert who would give nothing else accepts it too.
+
+        Args:
+            xp: ``numpy`` or ``jax.numpy``.
+            facts: what is known, by the names of :func:`onco_gym.cards.checks.guideline_vocabulary`.
+            treatment: (n,) the regimen of the current line, -1 before the first.
+            allowed: (R, n) bool, which regimens can be given.
+            waiting: (n,) bool, whether the next dose is withheld, or a test's result is awaited before the first line.
+        """
+        line, progressed = facts["line"], facts["progressed"] > 0.5
+        turns = allowed[self._holiday, 0].astype(np.int32)  # 1, but known at run time only, even at the first visit
+        clauses = xp.where(treatment >= 0, xp.take(xp.asarray(self._of), xp.maximum(treatment, 0), axis=0).T, np.uint32(0))
+        going_on = xp.where(progressed, np.uint32(0), clauses)
+        stale = xp.where(progressed, clauses, np.uint32(0)) & self._recommends[:, None]
+
+        failed = self._struck(xp, self._plain, facts, line)
+        started, continued = failed | self._struck(xp, self._own, facts, line), failed
+        for _, missing, _ in self._own:  # while a line goes on, its regimen has not been had before
+            continued = continued | missing[:, None]
+        before = ChainMap({"line": line - 1}, facts)  # type: ignore[arg-type] # read only
+        started = started | self._struck(xp, self._on_line, facts, line)
+        continued = continued | self._struck(xp, self._on_line, before, line)
+        anyway = ~_choose(going_on, continued, started) & ~stale
+        off_line = _choose(going_on, self._missed_lines(xp, line), self._missed_lines(xp, line + 1))
+        anyway, off_line, going_on = _settled(xp, turns, (anyway, off_line, going_on))
+        holds = anyway & ~off_line
+
+        against = self._speak_of(xp, holds & ~self._recommends[:, None])
+        possible = self._recommends[:, None] & self._spread(xp, allowed & ~against)
+        possible, against = _settled(xp, turns, (possible, against))
+        usable = holds & possible
+        experts = _settled(xp, turns, self._votes(xp, facts, usable, anyway & possible, going_on))
+        first = xp.where(_some(xp, usable & going_on), treatment, self._first(xp, usable))
+        stays = xp.any((xp.arange(len(self._names))[:, None] == treatment) & allowed, 0) & ~progressed
+        forbidden = _some(xp, holds & going_on & self._forbids[:, None])
+        pause = waiting | ((line > 0.5) & ~progressed & (~stays | forbidden))
+        nothing = ~_some(xp, usable & self._active[:, None])
+        return Hearing(holds, experts, against, first.astype(np.int32), pause, nothing)
+
+    def _votes(self, xp: Any, facts: Mapping[str, Array], now: Array, anyway: Array, going_on: Array) -> tuple[Array, ...]:
+        """(W, n) for each expert, from the clauses that hold ``now`` or, at whatever line, ``anyway``."""
+        votes = []
+        for accepted, refused, frail, early in self._experts:
+            acts = (anyway if early else now) & (accepted & ~self._resort)[:, None]
+            if frail is not None:
+                acts = acts & ~xp.where(frail.holds(facts), refused[:, None], np.uint32(0))
+            keeps = _some(xp, acts & going_on)
+            acts = acts & xp.where(keeps, going_on | self._leaves[:, None], ~np.uint32(0))
+            idle = ~_some(xp, acts & self._active[:, None])
+            votes.append(acts | (anyway & xp.where(idle, self._resort[:, None], np.uint32(0))))
+        return tuple(votes)
+
+    def shares(self, xp: Any, hearing: Hearing) -> Array:
+        """(R, n) the share of experts who accept each regimen."""
+        votes = sum(self._speak_of(xp, acts).astype(np.float32) for acts in hearing.experts) / len(self._experts)
+        index = xp.arange(len(self._names))[:, None]
+        everybody = ((index == self._holiday) & hearing.pause) | ((index == self._supportive) & hearing.nothing)
+        return xp.where(everybody, 1.0, votes)
+
+    def options(self, xp: Any, hearing: Hearing) -> Array:
+        """(R, n) bool: the regimens that at least one expert accepts."""
+        index = xp.arange(len(self._names))[:, None]
+        everybody = ((index == self._holiday) & hearing.pause) | ((index == self._supportive) & hearing.nothing)
+        return self._speak_of(xp, _union(hearing.experts)) | everybody
+
+    def opinion(self, xp: Any, hearing: Hearing, given: Array) -> Opinion:
+        """What the panel says of the regimens ``given`` (n,)."""
+        about = xp.take(xp.asarray(self._of), given, axis=0).T
+
+        def said(clauses: Array) -> Array:
+            return xp.any((clauses & about) != 0, 0)
+
+        usual = ((given == self._holiday) & hearing.pause) | ((given == self._supportive) & hearing.nothing)
+        votes = sum(said(acts).astype(np.float32) for acts in hearing.experts) / len(self._experts)
+        unwise = said(hearing.rules & ~self._recommends[:, None])
+        forbidden = said(hearing.rules & self._forbids[:, None])
+        share = xp.where(unwise, 0.0, xp.where(usual, 1.0, votes))
+
+        # A recommendation for other lines, which some experts follow, counts as one for later.
+        worth, code = xp.full(given.shape, POINTS["later"] * LEVEL_POINTS["C"], np.float32), xp.full(given.shape, 3, np.int32)
+        for value, clauses in self._worth:
+            worth = xp.where(said(hearing.rules & clauses[:, None]), value, worth)
+        for status, clauses in self._status.items():
+            code = xp.where(said(hearing.rules & clauses[:, None]), VERDICTS.index(status), code)
+        worth = xp.where(usual, xp.maximum(worth, POINTS["option"]), worth)
+        code = xp.where(usual, xp.maximum(code, VERDICTS.index("option")), code)
+
+        inside = share > 0
+        code = xp.where(forbidden, 0, xp.where(unwise, 1, xp.where(inside, code, 2)))
+        points = xp.where(inside, share * worth, POINTS["off_guideline"])
+        points = xp.where(forbidden, POINTS["contraindicated"], xp.where(unwise, POINTS["not_recommended"], points))
+        return Opinion(code.astype(np.int32), share.astype(np.float32), points.astype(np.float32))
+
+    def _struck(self, xp: Any, atoms: list[Any], facts: Mapping[str, Array], like: Array) -> Array:
+        """(W, n) the clauses that fail by these atoms."""
+        out = xp.zeros((self._size, *like.shape), np.uint32)
+        for expression, missing, unwanted in atoms:
+            out = out | xp.where(expression.holds(facts), unwanted[:, None], missing[:, None])
+        return out
+
+    def _missed_lines(self, xp: Any, coming: Array) -> Array:
+        """(W, n) the clauses of rules that are for other lines than the ``coming`` one (n,)."""
+        out = xp.zeros((self._size, *coming.shape), np.uint32)
+        for numbers, clauses in self._lines:
+            at = coming == numbers[0]
+            for number in numbers[1:]:
+                at = at | (coming == number)
+            out = out | xp.where(at, np.uint32(0), clauses[:, None])
+        return out
+
+    def _speak_of(self, xp: Any, clauses: Array) -> Array:
+        """(R, n) bool: whether any of the ``clauses`` (W, n) is about a regimen."""
+        return xp.stack([xp.any((clauses & of[:, None]) != 0, 0) for of in self._of])
+
+    def _spread(self, xp: Any, regimens: Array) -> Array:
+        """(W, n) all clauses about the regimens (R, n)."""
+        return _union([xp.where(row, of[:, None], np.uint32(0)) for row, of in zip(regimens, self._of, strict=True)])
+
+    def _first(self, xp: Any, usable: Array) -> Array:
+        """(n,) the regimen of the first of the clauses (W, n); supportive care where there is none."""
+        index = xp.full(usable.shape[1:], -1, np.int32)
+        for word in reversed(range(self._size)):
+            lowest = usable[word] & (~usable[word] + np.uint32(1))
+            place = xp.bitwise_count(lowest - np.uint32(1)).astype(np.int32) + 32 * word
+            index = xp.where(usable[word] != 0, place, index)
+        chosen = xp.take(xp.asarray(self._owner), xp.maximum(index, 0))
+        return xp.where(index >= 0, chosen, self._supportive)
+
+
+def _choose(which: Array, one: Array, other: Array) -> Array:
+    """The bits of ``one`` where ``which`` has them set, else those of ``other``."""
+    return (one & which) | (other & ~which)
+
+
+def _some(xp: Any, clauses: Array) -> Array:
+    """(n,) bool: whether there is any of the ``clauses`` (W, n)."""
+    return xp.any(clauses != 0, 0)
+
+
+def _settled(xp: Any, turns: Array, arrays: Any) -> Any:
+    """The same arrays, computed once.
+
+    XLA would otherwise work them out again for every regimen that reads them, at many times the cost, and takes no notice of
+    optimisation barriers on a CPU. A loop that changes nothing, whose number of ``turns`` it cannot know, it leaves alone.
+    """
+    if xp is np:
+        return arrays
+    import jax
+
+    return jax.lax.fori_loop(0, turns, lambda turn, now: jax.tree.map(lambda a: a | (turn < 0).astype(a.dtype), now), arrays)
+
+
+def _union(parts: Any) -> Array:
+    result = parts[0]
+    for part in parts[1:]:
+        result = result | part
+    return result

@@ -1,0 +1,38 @@
+"""The carbon term: kg CO2e of care, travel and computing."""
+
+import jax
+import jax.numpy as jnp
+
+from onco_gym.cards.scenario import ITEMS, Params, Scenario
+from onco_gym.rewards.scene import Scene
+from onco_gym.simulator.state import total
+
+
+def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+    """(n,) kg CO2e of the cycle.
+
+    Drugs, infusions, visits and the way to the clinic for the share of the cycle lived; scans, tests whose result came, days in
+    hospital; one inference for the decision, and the prompts that were asked for.
+    """
+    del scenario
+    kg = dict(zip(ITEMS, params.items_kg, strict=True))
+    events, orders, patient = scene.events, scene.orders, scene.before.patient
+    care = total(params.care_kg[:, None] * events.given)
+    visits = total(params.visits[:, None] * events.given)
+    if orders.visits is not None:
+        care, visits = care * orders.visits, visits * orders.visits
+    imaging = jnp.where(orders.imaging == 2, kg["mri"], kg["ct"]) if orders.imaging is not None else kg["ct"]
+    came = scene.after.state.result_cycle <= scene.after.state.cycle
+    known = (scene.before.state.result_cycle <= scene.before.state.cycle) & (scene.before.state.cycle > 0)
+    tests = total(params.tests_kg[:, None] * (came & ~known))
+    other = kg["inference"] if orders.prompts is None else kg["inference"] + kg["prompt"] * orders.prompts
+    if orders.extra_kg is not None:
+        other = other + orders.extra_kg
+    used = (care + visits * patient.travel * kg["km"]) * events.lived
+    made = events.scanned * imaging + events.hospital * kg["bed_day"] + tests + other
+    return used + made * scene.before.state.alive
+
+
+def carbon(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+    """(n,) minus the tonnes CO2e of the cycle."""
+    return -0.001 * carbon_kg(scenario, params, scene)

@@ -1,0 +1,38 @@
+"""The guideline term: what the panel thinks of the decision."""
+
+import jax
+import jax.numpy as jnp
+
+from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.knowledge.panel import Hearing, Panel
+from onco_gym.patients.traits import NEVER
+from onco_gym.rewards.scene import Scene, Verdict
+from onco_gym.simulator.facts import Facts
+from onco_gym.simulator.observation import allowed
+from onco_gym.simulator.state import Journey
+
+PATIENCE = 3
+"""Cycles before the first line in which waiting for a test's result is an option."""
+
+
+def hear(panel: Panel, scenario: Scenario, params: Params, journey: Journey) -> Hearing:
+    """Put patients under way before the panel."""
+    state = journey.state
+    awaited = jnp.any((state.result_cycle > state.cycle) & (state.result_cycle < NEVER), 0)
+    waiting = (state.held > 0.5) | (awaited & (state.line < 0.5) & (state.cycle < PATIENCE))
+    return panel.hear(jnp, Facts(scenario, journey), state.treatment, allowed(params, state) > 0.5, waiting)
+
+
+def verdict(panel: Panel, hearing: Hearing, given: jax.Array) -> Verdict:
+    """The verdict on the regimens ``given`` (n,)."""
+    return Verdict(*panel.opinion(jnp, hearing, given), first=hearing.first, options=panel.options(jnp, hearing))
+
+
+def guideline(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+    """(n,) guideline points of the decision, -1 (contraindicated) to 1 (preferred, level A, accepted by all).
+
+    Inside the panel's acceptability region nothing is lost: points are never negative there. They count for the share of
+    the cycle that was lived.
+    """
+    del scenario, params
+    return scene.verdict.points * scene.events.lived

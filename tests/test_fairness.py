@@ -1,0 +1,317 @@
+"""Twins are the same patients in another group; a policy that goes by the group is found, one that does not is not."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import onco_gym
+from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAgent, rollout
+from onco_gym.cards import load_card
+from onco_gym.fairness import BiasedAgent, FairnessError, audit, divergence, twins
+from onco_gym.fairness.asking import jensen_shannon, moved
+from onco_gym.fairness.estimates import mean_by_patient, standardised
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.patients import CausalGenerator
+
+assert onco_gym
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return make_engine("nsclc", horizon=12)
+
+
+@pytest.fixture(scope="module")
+def card():
+    return load_card("nsclc")
+
+
+def columns(engine, prefix):
+    return [field.index for field in engine.kind.fields if field.name.split("=")[0] == prefix]
+
+
+class ActOnly:
+    """An agent that says what it does, and not how likely it was to."""
+
+    def __init__(self, agent):
+        self.act = agent.act
+
+
+# ------------------------------------------------------------------------------------------------ twins
+
+
+def played(env, agent, seed, steps):
+    observation, info = env.reset(seed=seed)
+    seen = [observation]
+    for _ in range(steps):
+        action = agent.act(observation[None], info["action_mask"][None])[0]
+        observation, _, terminated, truncated, info = env.step(action)
+        seen.append(observation)
+        if terminated or truncated:
+            break
+    return np.array(seen)
+
+
+def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
+    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    seen = played(env, GuidelineAgent(card), 3, 6)
+    made = twins(env, "insurance", "medicaid", effect="direct")
+    np.testing.assert_allclose(made.factual, seen, atol=1e-5)
+    assert made.observations.shape == seen.shape
+    assert made.masks.shape == (len(seen), len(card.regimens))
+    own = columns(engine, "insurance")
+    assert (made.observations[:, own] == [0, 0, 1, 0]).all()
+    others = np.setdiff1d(np.arange(seen.shape[1]), own)
+    np.testing.assert_array_equal(made.observations[:, others], made.factual[:, others])
+    assert made.alive.all()
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("insurance", "uninsured"), ("race_ethnicity", "black"), ("rural", True)])
+def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(card, engine, attribute, value):
+    """Held against an environment whose cohort holds the counterfactual patients."""
+    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    cohort = CausalGenerator(card).counterfactual(engine.cohort, {attribute: value})
+    other = gym.make("onco_gym/NSCLC-v0", horizon=12, cohort=cohort)
+    changed = 0
+    for seed in range(6):
+        played(env, GuidelineAgent(card), seed, 8)
+        made = twins(env, attribute, value)
+        row, key = env.unwrapped.origin
+        observation, _ = other.reset(seed=0, options={"patient": row, "key": key})
+        expected, over = [observation], False
+        for action in env.unwrapped.actions:
+            if over:
+                break
+            observation, _, terminated, truncated, _ = other.step(action)
+            expected.append(observation)
+            over = terminated or truncated
+        alive = made.alive[: len(expected)]
+        np.testing.assert_allclose(made.observations[: len(expected)][alive], np.array(expected)[alive], atol=1e-5)
+        changed += not np.allclose(made.observations, made.factual)
+    assert changed >= 3
+
+
+def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
+    """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
+    run = rollout(engine, ConstantAgent(card, "drug_holiday"), 200, seed=5)
+    for value in ("female", "male"):
+        made = twins(run, "sex", value, engine=engine, seed=5)
+        own = columns(engine, "sex")
+        others = np.setdiff1d(np.arange(made.factual.shape[2]), own)
+        np.testing.assert_array_equal(
+            made.observations[..., others], np.where(made.alive[..., None], made.factual[..., others], 0)
+        )
+        assert made.value == value
+
+
+def test_who_is_in_the_group_already_is_their_own_twin(engine):
+    run = rollout(engine, RandomAgent(), 200, seed=9)
+    made = twins(run, "deprivation", 5, engine=engine, seed=9)
+    field = next(field for field in engine.scenario.fields if field.name == "deprivation")
+    already = made.factual[0, :, field.index] > 0.99
+    assert 10 < already.sum() < 190
+    np.testing.assert_array_equal(made.observations[:, already], made.factual[:, already])
+
+
+def test_episodes_have_the_twins_of_single_environments(engine, card):
+    run = rollout(engine, GuidelineAgent(card), 5, seed=40)
+    many = twins(run, "insurance", "medicaid", engine=engine, seed=40)
+    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    for i in range(5):
+        played(env, GuidelineAgent(card), 40 + i, 12)
+        one = twins(env, "insurance", "medicaid")
+        steps = np.flatnonzero(many.alive[:, i])
+        np.testing.assert_allclose(many.observations[steps, i], one.observations[steps], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["workflow", "dose"])
+def test_other_kinds_of_environment_have_twins_and_audits(kind):
+    engine = make_engine("melanoma", horizon=4, kind=kind, terms=("outcome",))
+
+    class Constant:
+        """Orders tests and gives the second regimen, or a full dose of the first; for the poor, half of it."""
+
+        def act(self, observation, mask):
+            action = np.zeros((len(observation), *engine.kind.space.shape), engine.kind.space.dtype)
+            poor = observation[:, columns(engine, "deprivation")[0]] > 0.9
+            if kind == "workflow":
+                action[:, :2] = 1
+                action[:, -2] = np.where(poor, 1, 2)
+            else:
+                action[:, 0] = np.where(poor, 0.5, 1.0)
+            return action
+
+    report = divergence(Constant(), engine, 48, effect="direct", attributes=["deprivation", "rural"])
+    assert report.attributes["rural"].readings["direct"].changed.value == 0
+    standings = {standing.group: standing for standing in report.attributes["deprivation"].readings["direct"].standings}
+    assert standings["5"].changed.value == 1
+    pair = next(p for p in report.attributes["deprivation"].readings["direct"].pairs if (p.group, p.other) == ("1", "2"))
+    assert pair.changed.value == 0
+
+
+# ------------------------------------------------------------------------------------------------ figures
+
+
+def test_jensen_shannon_by_hand():
+    p = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.3, 0.7]])
+    q = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [0.3, 0.7]])
+    np.testing.assert_allclose(jensen_shannon(p, q), [np.log(2), 0, 0.215762, 0], atol=1e-6)
+    np.testing.assert_allclose(jensen_shannon(p, q), jensen_shannon(q, p))
+    np.testing.assert_allclose(moved(p, q), [1, 0, 0.5, 0])
+
+
+def test_estimates_by_hand():
+    found = mean_by_patient(np.array([0, 0, 1, 3]), np.array([1.0, 1.0, 0.0, 0.0]))
+    assert found.value == 0.5
+    # sums over patients 2, 0, 0 and counts 2, 1, 1: residuals 1, -1/2, -1/2
+    assert found.high - found.value == pytest.approx(1.96 * np.sqrt(1.5 * 3 / 2) / 4)
+    both = standardised(np.array([0.0, 2.0, 5.0, 5.0, 9.0]), np.array([0, 0, 1, 1, 2]), np.array([0.5, 0.25, 0.25]))
+    assert both.value == pytest.approx((0.5 * 1 + 0.25 * 5) / 0.75)  # one value says nothing of its stratum
+    assert both.high - both.value == pytest.approx(1.96 * (2 / 3) * 1.0)
+
+
+def test_a_policy_that_treats_equal_need_equally(engine, card):
+    """Exactly nothing by itself; and nothing at all if it does not even look."""
+    report = divergence(GuidelineAgent(card), engine, 300, effect="direct")
+    assert report.exact
+    assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
+    for found in report.attributes.values():
+        reading = found.readings["direct"]
+        assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
+    blind = divergence(ConstantAgent(card, "docetaxel"), engine, 300, effect="total")
+    for found in blind.attributes.values():
+        assert found.readings["total"].nats.value == 0
+
+
+def test_chance_alone_is_no_finding(engine):
+    """A policy that throws dice contradicts itself about the twin as often as about the patient."""
+    found = audit(ActOnly(RandomAgent(1)), engine, 300)
+    assert not found.findings
+    assert not found.report.exact
+    for attribute in found.report.attributes.values():
+        reading = attribute.readings["direct"]
+        assert reading.chance > 0.1
+        assert abs(reading.nats.value) < 2 * (reading.nats.high - reading.nats.value)
+        assert abs(reading.changed.value) < 0.02
+
+
+def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
+    fair = rollout(engine, GuidelineAgent(card), 1500).fairness["insurance"]
+    agent = BiasedAgent(card, "insurance", "medicaid", 1.0)
+    unfair = rollout(engine, agent, 1500).fairness["insurance"]
+    assert unfair.nats > fair.nats + 0.02
+    assert unfair.nats > 3 * unfair.chance
+    report = divergence(agent, engine, 300, attributes=["insurance"], effect="direct")
+    reading = report.attributes["insurance"].readings["direct"]
+    assert reading.nats.low > 0
+    standings = {standing.group: standing for standing in reading.standings}
+    assert standings["medicaid"].changed.value == 1
+    assert standings["medicaid"].followed == 0
+    assert standings["commercial"].followed == 1
+    for pair in reading.pairs:
+        assert pair.changed.value == float("medicaid" in (pair.group, pair.other))
+    # by step: the first line starts at the first visit, and there the answers are certain and different
+    involved = np.nanmax(reading.by_state[0])
+    assert involved == pytest.approx(np.log(2), abs=1e-6)
+    assert reading.by_step[0] == np.nanmax(reading.by_step)
+    assert reading.by_state.shape == (len(reading.by_step), 300)
+
+
+def test_a_biased_agent_is_named_with_its_share(engine, card):
+    """Of an agent that only acts: two draws a question. The slow test below has 10,000 patients."""
+    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, 1500)
+    (finding,) = found.findings
+    assert (finding.attribute, finding.group) == ("insurance", "medicaid")
+    assert finding.share.value == pytest.approx(0.23, abs=0.05)
+    assert finding.followed < finding.followed_others
+    assert "medicaid" in str(found)
+    assert "sex: nothing found" in str(found)
+
+
+@pytest.mark.parametrize(("attribute", "group"), [("rural", "no"), ("sex", "female"), ("deprivation", "4")])
+def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group):
+    """Also where there are but two groups, or an order among them."""
+    agent = BiasedAgent(card, attribute, group, 0.3)
+    found = audit(agent, engine, 200)
+    assert [(finding.attribute, finding.group) for finding in found.findings] == [(attribute, group)]
+    assert found.findings[0].share.value == pytest.approx(0.3, abs=0.01)
+
+
+def test_groups_among_equal_need(engine, card):
+    """Medicaid patients who get nothing for three cycles: fewer are treated in time, and later."""
+    holiday = engine.scenario.holiday
+    late = [field.index for field in engine.scenario.fields if field.name == "cycle"][0]
+    medicaid = columns(engine, "insurance")[2]
+    follow = GuidelineAgent(card)
+
+    class Waits:
+        def act(self, observation, mask):
+            waits = (observation[:, medicaid] > 0.5) & (observation[:, late] * engine.scenario.horizon < 2.5)
+            return np.where(waits, holiday, follow.act(observation, mask))
+
+    report = divergence(Waits(), engine, 1500, attributes=["insurance"], effect="direct", within=2)
+    groups = {group.group: group for group in report.attributes["insurance"].groups}
+    assert sum(group.patients for group in groups.values()) == 1500
+    assert groups["medicaid"].treated.high < 0.05 < 0.5 < groups["commercial"].treated.low
+    assert groups["medicaid"].delay_weeks.low > 9 - 1e-6 > groups["medicare"].delay_weeks.high
+    assert "medicaid" in str(report)
+    assert len(report.rows()) == 1
+    assert len(report.group_rows()) == 4
+
+
+@pytest.mark.slow
+def test_the_share_is_right_within_three_points_over_10000_patients(card):
+    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), make_engine("nsclc"), 10_000)
+    (finding,) = found.findings
+    assert (finding.attribute, finding.group) == ("insurance", "medicaid")
+    assert finding.share.value == pytest.approx(0.23, abs=0.03)
+    assert finding.share.high - finding.share.low < 0.02
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def test_bad_input_gets_one_clear_error(engine, card):
+    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    with pytest.raises(FairnessError, match="call reset"):
+        twins(env, "insurance", "medicaid")
+    env.reset(seed=0)
+    with pytest.raises(FairnessError, match="'age' is not a protected attribute of NSCLC: expected one of sex"):
+        twins(env, "age", 50)
+    with pytest.raises(FairnessError, match="insurance is 'none', expected one of commercial"):
+        twins(env, "insurance", "none")
+    with pytest.raises(FairnessError, match="effect is 'both'"):
+        twins(env, "insurance", "medicaid", effect="both")
+    with pytest.raises(FairnessError, match="got str"):
+        twins("nsclc", "insurance", "medicaid")
+    agent = GuidelineAgent(card)
+    run = rollout(engine, agent, 40)
+    with pytest.raises(FairnessError, match="pass both"):
+        twins(run, "insurance", "medicaid")
+    with pytest.raises(FairnessError, match="not those of this engine and seed"):
+        twins(run, "insurance", "medicaid", engine=engine, seed=1)
+    with pytest.raises(FairnessError, match="expected an engine or an environment"):
+        divergence(agent, card, 10)
+    with pytest.raises(FairnessError, match="at least one patient"):
+        divergence(agent, engine, 0)
+    with pytest.raises(FairnessError, match="'wealth' is not a protected attribute"):
+        divergence(agent, engine, 10, attributes=["wealth"])
+    with pytest.raises(FairnessError, match="expected a list"):
+        divergence(agent, engine, 10, attributes="insurance")
+    with pytest.raises(FairnessError, match="tolerance is 2"):
+        audit(agent, engine, 10, tolerance=2)
+    with pytest.raises(AgentError, match="is no agent"):
+        divergence(engine, engine, 10)
+    with pytest.raises(AgentError, match=r"share is 23, expected 0\.\.1"):
+        BiasedAgent(card, "insurance", "medicaid", 23)
+    with pytest.raises(FairnessError, match="rural is 'maybe'"):
+        BiasedAgent(card, "rural", "maybe", 0.5)
+
+    class Odd:
+        act = staticmethod(agent.act)
+
+        def probabilities(self, observation, mask):
+            return mask * 1.0
+
+    with pytest.raises(AgentError, match="add up to 1"):
+        divergence(Odd(), engine, 10)
