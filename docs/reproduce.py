@@ -34,8 +34,8 @@ to drugs, mechanisms and subgroups, never to a trial: one drug has one kill rate
 What biology prescribes is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone resistant.
 What differs between trials is who enrols, prior lines, the scan schedule and later treatment.
 
-**How blind are the check arms?** Less than their name says. No fit of these cards looked at them, and kill rates started from
-one neutral value for all drugs of a kind. But:
+**How blind are the check arms?** Less than their name says. No fit of these cards looked at them, and kill rates once
+started from one neutral value for all drugs of a kind (the fit of version 0.2.0, from which this one started). But:
 
 - MONALEESA-3 and coBRIM were fitted in an earlier version, and figures other than kill rates started from that fit. Without the
   two, over the same seeds: {without}.
@@ -49,8 +49,8 @@ So these are arms that the optimiser did not use, not a test set that nobody had
 **How to read it.** Figures are simulated / published. Errors of medians are relative; response and grade 3+ are in points.
 Medians that a trial did not reach, and what lies beyond 84 months, are left out. A *tail* is the share free of progression
 after four published medians (72 months at most) of an arm without immunotherapy and without a late landmark, against that of an
-exponential curve of the published median: published curves lie near it or below. The main aims are those for PFS, OS, PFS hazard ratios, and the
-response and grade 3+ rates of fitted arms; the others are secondary.
+exponential curve of the published median: published curves lie near it or below. The main aims are those for PFS, OS, PFS
+hazard ratios, and the response and grade 3+ rates of fitted arms; the others are secondary.
 """
 LIMITS = Path(__file__).parent / "calibration_limits.md"
 

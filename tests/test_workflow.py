@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from onco_gym.agents import Agent, AgentError, rollout
 from onco_gym.agents.workflow import Indications, WorkflowAgent
+from onco_gym.cards import load_card
+from onco_gym.cards.scenario import scenario
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
-from onco_gym.interfaces.workflow import APPEAL, AWAITED, action_parts
+from onco_gym.interfaces.workflow import APPEAL, AWAITED, action_parts, observation_fields
 from onco_gym.knowledge.panel import VERDICTS
-from onco_gym.patients.traits import NEVER
+from onco_gym.patients import CausalGenerator
+from onco_gym.patients.traits import NEVER, encode
 from onco_gym.rewards import TERMS, divergence, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import ctdna, diameter
@@ -140,8 +143,9 @@ def test_nobody_is_judged_by_a_result_that_was_not_read():
     assert (shown(seen, "known_ngs") > 0.5).mean() > 0.9  # came meanwhile
     treated = np.asarray(ordered.given) == held["regimen"]
     assert treated.mean() > 0.5
-    for one, two in zip(without.verdict, ordered.verdict, strict=True):
-        assert np.array_equal(np.asarray(one)[..., treated], np.asarray(two)[..., treated])
+    for said in ("code", "share", "points", "first"):
+        one, two = (np.asarray(getattr(outcome.verdict, said)) for outcome in (without, ordered))
+        assert np.array_equal(one[treated], two[treated]), said
 
 
 def test_waiting_for_a_result_is_accepted_before_the_first_line():
@@ -194,8 +198,9 @@ def test_ctdna_shows_what_was_last_measured():
     np.testing.assert_allclose(shown(seen, "ctdna"), np.clip(level, 0, 6), atol=1e-4)
     assert np.allclose(outcome.cost, engine.card.workup.ctdna_cost_usd)
     for since in (0, 2, 4):
+        alive = np.asarray(encounter.journey.state.alive) > 0.5
         assert (shown(seen, "known_ctdna") == 1).all()
-        np.testing.assert_allclose(shown(seen, "cycles_since_ctdna"), since, atol=1e-4)
+        np.testing.assert_allclose(shown(seen, "cycles_since_ctdna")[alive], since, atol=1e-4)
         np.testing.assert_allclose(shown(seen, "ctdna"), np.clip(level, 0, 6), atol=1e-4)
         encounter, _, _, seen, _ = visit(encounter, next_visit=1)
 
@@ -235,19 +240,20 @@ def test_a_resistant_clone_is_seen_by_ctdna_or_sequencing_only():
     assert by_tissue.mean() > 0.95
 
 
-def test_sequencing_again_shows_what_has_grown_since_after_its_turnaround():
+def test_sequencing_again_shows_what_has_grown_since_and_after_its_turnaround():
     encounter, *_ = first_visit()
-    encounter, _, _, _, _ = visit(encounter, ngs=1, next_visit=3)
-    encounter, _, _, seen, _ = visit(encounter, next_visit=3)
-    assert (shown(seen, "known_ngs") == 1).all()
+    encounter, _, _, seen, _ = visit(encounter, ngs=1, next_visit=3)
+    known = shown(seen, "known_ngs") > 0.5
     encounter = with_clone(encounter, "gatekeeper", 0.4)
-    encounter, _, _, seen, _ = visit(encounter, ngs=1)
+    encounter, _, outcome, seen, _ = visit(encounter, ngs=1)
+    assert not (shown(seen, "marker_gatekeeper") > 0.5)[~known].any()
     slow = np.asarray(encounter.memory.due)[0] < NEVER
-    assert slow.any()
-    assert np.array_equal(shown(seen, "marker_gatekeeper") > 0.5, ~slow)
+    assert (slow & known).sum() > 100
+    assert np.array_equal((shown(seen, "marker_gatekeeper") > 0.5)[known], ~slow[known])
     assert np.array_equal(shown(seen, "pending_ngs") > 0.5, slow)
-    _, _, _, seen, _ = visit(encounter, next_visit=3)
-    assert (shown(seen, "marker_gatekeeper") == 1).all()
+    _, _, outcome, seen, _ = visit(encounter, next_visit=3)
+    there = known & ~np.asarray(outcome.terminated)
+    assert (shown(seen, "marker_gatekeeper") == 1)[there].mean() > 0.95
 
 
 def test_scans_are_made_only_where_they_are_ordered_or_the_tumour_is_noticed():
@@ -292,6 +298,12 @@ def test_a_scan_is_made_before_the_next_visit_and_change_is_counted_from_it():
 # ---------------------------------------------------------------- Evidence
 
 
+@jax.jit
+def panel_shares(journey):
+    engine, _ = clinic()
+    return engine.panel.shares(jnp, hear(engine.panel, engine.scenario, engine.params, journey))
+
+
 def test_evidence_is_shown_only_where_it_was_looked_up():
     engine, _ = clinic()
     encounter = with_clone(first_visit()[0], "gatekeeper", 0.4)
@@ -304,8 +316,7 @@ def test_evidence_is_shown_only_where_it_was_looked_up():
         if topic == 0:
             assert (rows == 0).all()
         if topic == 1:
-            hearing = hear(engine.panel, engine.scenario, engine.params, after.journey)
-            np.testing.assert_allclose(rows, np.asarray(engine.panel.shares(jnp, hearing)), atol=1e-6)
+            np.testing.assert_allclose(rows, panel_shares(after.journey), atol=1e-6)
         if topic == 2:
             marked = shown(seen, "marker_gatekeeper") > 0.5
             assert marked.any()
@@ -355,10 +366,10 @@ def test_seeing_a_patient_after_k_cycles_is_living_through_k_cycles(seed, late):
     for term in (OUTCOME, GUIDELINE):
         np.testing.assert_allclose(np.asarray(outcome.terms)[term], terms[term], atol=1e-5)
     saved = terms[CARBON] < np.asarray(outcome.terms)[CARBON] - 1e-6
-    given_in_clinic = np.array([one.route not in ("oral", "none") for one in engine.card.regimens])
-    assert not saved[np.asarray(outcome.given) == regimen("pembrolizumab")].any()
-    longer = (cycles > 1) & (lived > 1.01)
-    assert saved[longer & np.isin(np.asarray(outcome.given), np.flatnonzero(~given_in_clinic))].all()
+    at_home = np.array([one.route in ("oral", "none") for one in engine.card.regimens])[np.asarray(outcome.given)]
+    same = (cycles > 1) & (lived > 1.01) & (np.asarray(outcome.given) == np.asarray(after.journey.state.last))
+    assert saved[same & at_home].all()
+    assert not saved[same & ~at_home].any()
     reward = sum(engine.weights[name] * np.asarray(outcome.terms)[row] for row, name in enumerate(TERMS))
     np.testing.assert_allclose(outcome.reward, reward, atol=1e-5)
 
@@ -452,12 +463,11 @@ def test_maskable_ppo_reads_the_mask():
 
     engine, _ = clinic()
     encounter, _, _ = first_visit()
-    _, _, _, _, mask = visit(encounter, regimen=regimen("docetaxel"), next_visit=3)
     _, _, _, _, mask = visit(encounter, regimen=regimen("platinum_pemetrexed"), next_visit=3)
     sizes = engine.kind.space.nvec
     torch.manual_seed(0)
     chances = MaskableMultiCategoricalDistribution(sizes.tolist()).proba_distribution(torch.zeros(N, int(sizes.sum())))
-    chances.apply_masking(mask.T)
+    chances.apply_masking(mask.T.copy())
     actions = chances.sample().numpy()
     start = sizes[:-2].sum()
     can = mask[start : start + sizes[-2]]
@@ -472,19 +482,14 @@ def test_maskable_ppo_reads_the_mask():
 
 
 @functools.cache
-def engine_of(name):
-    return make_engine(name, kind="workflow")
-
-
-@functools.cache
-def run(name, testing, n=N):
-    engine = engine_of(name)
+def run(name, testing, n=N, terms=None):
+    engine = make_engine(name, kind="workflow", terms=terms)
     return rollout(engine, WorkflowAgent(engine.card, testing), n, seed=7, keep_observations=n == N)
 
 
 def part(name, testing, which):
     """(H, n) one part of the actions."""
-    return run(name, testing).actions[:, :, list(action_parts(engine_of(name).card)).index(which)]
+    return run(name, testing).actions[:, :, list(action_parts(load_card(name))).index(which)]
 
 
 def test_agents_keep_the_protocol(nsclc):
@@ -494,7 +499,7 @@ def test_agents_keep_the_protocol(nsclc):
 
 
 def test_each_agent_tests_as_it_says():
-    card = engine_of("nsclc").card
+    card = load_card("nsclc")
     tests = [test.name for test in card.tests]
     for name in (*tests, "ctdna"):
         assert (part("nsclc", "never", name) <= 0).all()
@@ -509,7 +514,7 @@ def test_each_agent_tests_as_it_says():
 
 
 def test_the_first_line_waits_one_cycle_at_most_and_the_panel_accepts_it():
-    engine, episodes = engine_of("nsclc"), run("nsclc", "indicated")
+    engine, episodes = clinic()[0], run("nsclc", "indicated")
     chosen = part("nsclc", "indicated", "regimen")
     line = next(field for field in engine.kind.fields if field.name == "line")
     untreated = episodes.observations[:, :, line.index][: len(chosen)] == 0
@@ -520,43 +525,44 @@ def test_the_first_line_waits_one_cycle_at_most_and_the_panel_accepts_it():
 
 
 def test_a_test_is_indicated_where_its_result_would_change_the_choice(nsclc):
-    """Squamous tumours and others, with PD-L1 known or not; hand-worked from the card's first-line rules."""
-    engine, _ = clinic()
+    """Hand-worked from the card's first-line rules for fit patients without squamous histology."""
     _, seen, mask = first_visit()
     agent = WorkflowAgent(nsclc)
     known, can = agent._knowledge(seen.T), mask[agent._regimens].T
-    indications = Indications(nsclc)
-    helpful = dict(zip(engine.scenario.tests, indications.helpful(known, can), strict=True))
-    decisive = dict(zip(engine.scenario.tests, indications.ruling_out(known, can), strict=True))
+    indicated = Indications(nsclc)(seen.T, can)
+    (ngs, pdl1), (ngs_decides, pdl1_decides) = indicated.helpful, indicated.decisive
     fit = (known["ecog"] <= 1) & (known["squamous"] < 0.5)
-    assert helpful["ngs"][fit].all()  # a driver would bring its own drug
-    assert decisive["ngs"][fit].all()  # and rule out what is given without one
-    assert not decisive["pdl1"][fit].any()  # chemo-immunotherapy stays preferred whatever PD-L1 says
     smoker = fit & (known["smoking=ever"] > 0.5)
-    assert helpful["pdl1"][smoker].all()  # 50% or more: pembrolizumab alone
-    after, _, _, seen, mask = visit(first_visit()[0], ngs=1, pdl1=1, next_visit=3)
-    after, _, _, seen, mask = visit(after, next_visit=3)
-    later = agent._knowledge(seen.T)
-    assert not indications.helpful(later, mask[agent._regimens].T).any()  # nothing is left to be tested
+    assert ngs[fit].all()  # a driver brings its own drug
+    assert ngs_decides[fit].all()  # and rules out what is given without one
+    assert pdl1[smoker].all()  # from 50%: pembrolizumab alone
+    assert not pdl1_decides[fit].any()  # but chemotherapy with it stays preferred
+    after, _, _, _, _ = visit(first_visit()[0], ngs=1, pdl1=1, next_visit=3)
+    _, _, _, seen, mask = visit(after, next_visit=3)
+    nothing_left = (shown(seen, "known_ngs") > 0.5) & (shown(seen, "known_pdl1") > 0.5)
+    assert nothing_left.mean() > 0.8
+    assert not Indications(nsclc)(seen.T, mask[agent._regimens].T).helpful[:, nothing_left].any()
 
 
 def test_genotypes_are_asked_for_only_where_a_triplet_is_considered():
     """Colorectal: UGT1A1 and DPYD speak against FOLFOXIRI, which is for fit patients under 70 with right-sided tumours."""
-    engine, episodes = engine_of("colorectal"), run("colorectal", "indicated")
-    fields = {field.name: field for field in engine.kind.fields}
+    card = load_card("colorectal")
+    layout, agent = scenario(card), WorkflowAgent(card)
+    fields, traits = layout.fields, encode(card, CausalGenerator(card).sample(N, seed=1))
+    seen = np.zeros((N, len(observation_fields(layout))), np.float32)
+    seen[:, : len(layout.traits)] = traits.shown[: len(layout.traits)].T
+    seen[:, next(field.index for field in fields if field.name == "ecog")] = traits.ecog / 4
+    known = agent._knowledge(seen)
+    actions = dict(zip(action_parts(card), agent.act(seen, np.ones((N, sum(action_parts(card).values())), bool)).T, strict=True))
+    candidate = (known["left_sided"] < 0.5) & (known["age"] < 70) & (known["ecog"] == 0)
+    assert 0.05 < candidate.mean() < 0.5
+    assert np.array_equal(actions["germline"] > 0, candidate)
+    assert actions["ngs"].mean() > 0.9
+    assert actions["msi"].mean() > 0.9
 
-    def first(name):
-        field = fields[name]
-        return field.low + (field.high - field.low) * episodes.observations[0][:, field.index]
 
-    candidate = (first("left_sided") < 0.5) & (first("age") < 70) & (np.rint(first("ecog")) == 0)
-    assert 0 < candidate.mean() < 0.5
-    assert np.array_equal(part("colorectal", "indicated", "germline")[0] > 0, candidate)
-    assert (part("colorectal", "indicated", "msi")[0] > 0).mean() > 0.9
-
-
-def check_the_value_of_information(name, n):
-    indicated, never, everything = (run(name, testing, n) for testing in TESTING)
+def check_the_value_of_information(name, n, terms=None):
+    indicated, never, everything = (run(name, testing, n, terms) for testing in TESTING)
     low, _ = interval(indicated.terms["outcome"] - never.terms["outcome"])
     assert low > 0, f"{name}: indicated tests bring no more than none"
     low, _ = interval(everything.terms["outcome"] - indicated.terms["outcome"])
@@ -568,9 +574,12 @@ def check_the_value_of_information(name, n):
     assert never.cost_usd.mean() < indicated.cost_usd.mean()
 
 
-@pytest.mark.parametrize("name", ["nsclc", "colorectal"])
-def test_information_has_value_and_too_much_of_it_costs(name):
-    check_the_value_of_information(name, N)
+def test_information_has_value_and_too_much_of_it_costs():
+    check_the_value_of_information("nsclc", N)
+
+
+def test_information_has_value_in_colorectal_cancer_too():
+    check_the_value_of_information("colorectal", N, ("carbon", "outcome"))  # the panel takes long to compile
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Scripted agents for the workflow: the guideline's regimens, and three ways of testing."""
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,10 @@ class WorkflowAgent:
         orders: Orders = {name: np.zeros(len(observation), np.int64) for name in self._parts}
         orders["regimen"] = self._guideline.act(observation, can)
         if self._testing != "never":
-            first = np.flatnonzero(known["line"] == 0)
+            first = np.flatnonzero((known["line"] == 0) & (np.rint(known["cycle"]) <= self.PATIENCE))
             self._before_first_line(first, observation[first], can[first], orders)
-            on_treatment = (known["line"] > 0) & (self._current(known) != self._scenario.supportive)
-            failed = np.flatnonzero(on_treatment & (known["progressed"] > 0.5))
+            treated = (known["line"] > 0) & (self._current(known) != self._scenario.supportive)
+            failed = np.flatnonzero(treated & (known["progressed"] > 0.5))
             self._at_progression(failed, observation[failed], can[failed], orders)
         if self._testing == "everything":
             orders.update({name: np.ones_like(orders[name]) for name in (*self._scenario.tests, "ctdna")})
@@ -77,10 +77,9 @@ class WorkflowAgent:
         """Order what could change the choice for patients ``rows``, and wait for what could rule it out."""
         if not len(rows):
             return
-        known = self._knowledge(observation)
-        self._order(rows, observation, self._indications.helpful(known, can), orders)
-        patient = np.rint(known["cycle"]) < self.PATIENCE
-        decisive = self._indications.ruling_out(known, can) & patient
+        helpful, decisive, _ = self._indications(observation, can)
+        self._order(rows, observation, helpful, orders)
+        decisive &= np.rint(self._knowledge(observation)["cycle"]) < self.PATIENCE
         orders["ctdna"][rows] = (decisive & self._sequencing).any(0)
         orders["regimen"][rows] = np.where(decisive.any(0), self._scenario.holiday, orders["regimen"][rows])
 
@@ -88,11 +87,10 @@ class WorkflowAgent:
         """Order what could change the choice for patients ``rows``, and go on until ctDNA is back."""
         if not len(rows):
             return
-        known = self._knowledge(observation)
-        helpful = self._indications.helpful(known, can)
+        helpful, _, resistance = self._indications(observation, can)
         self._order(rows, observation, helpful, orders)
-        current = self._current(known)
-        wanted = (helpful & self._sequencing).any(0) | self._indications.resistance(known, can)
+        current = self._current(self._knowledge(observation))
+        wanted = (helpful & self._sequencing).any(0) | resistance
         wanted &= can[np.arange(len(rows)), current] & (self._raw(observation, "cycles_since_ctdna") > 0.5)
         orders["ctdna"][rows] = wanted
         orders["regimen"][rows] = np.where(wanted, current, orders["regimen"][rows])
@@ -106,19 +104,24 @@ class WorkflowAgent:
         regimen, usual = orders["regimen"], self._card.observation.scan_every_cycles
         given = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1)
         worst = np.stack([known.raw(f"toxicity_{name}") for name in self._scenario.organs]).max(0)
-        stable = (
-            self._at_home[regimen] & (regimen == self._current(known)) & (given[np.arange(len(regimen)), regimen] >= self.SETTLED)
+        stable = self._at_home[regimen] & (given[np.arange(len(regimen)), regimen] >= self.SETTLED)
+        stable &= (
+            (regimen == self._current(known))
+            & (known["line"] > 0)
+            & (known["progressed"] < 0.5)
+            & (worst < self.TOLERATED)
+            & (known["held"] < 0.5)
         )
-        stable &= (known["line"] > 0) & (known["progressed"] < 0.5) & (worst < self.TOLERATED) & (known["held"] < 0.5)
         since = np.rint(known["cycles_since_scan"]).astype(np.int64)
         cycles = np.where(stable, np.clip(usual - since, 1, self._parts["next_visit"]), 1)
         orders["next_visit"] = cycles - 1
         scan = (since + cycles >= usual) & (regimen != self._scenario.supportive)
         orders["imaging"] = scan * IMAGING.index("CT")
 
-    def _current(self, known: Facts) -> NDArray[np.intp]:
-        """(n,) the regimen of the last cycle; the first of the card before there was one."""
-        return np.stack([known.raw(f"regimen_{name}") for name in self._scenario.regimens], 1).argmax(1)
+    def _current(self, known: Facts) -> NDArray[np.int64]:
+        """(n,) the regimen of the last cycle, -1 before the first."""
+        last = np.stack([known.raw(f"regimen_{name}") for name in self._scenario.regimens], 1)
+        return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def _raw(self, observation: Observations, name: str) -> NDArray[np.float32]:
         """(n,) a field that the workflow adds, in its unit."""
@@ -127,58 +130,62 @@ class WorkflowAgent:
         return values
 
 
-class Indications:
-    """What tests could mean for the guideline's next choice, by supposing every result, one at a time.
+class Indicated(NamedTuple):
+    """What tests could mean for the guideline's next choice. n patients, T tests."""
 
-    Methods take n patients: what is ``known`` of them, and which regimens they ``can`` be given (n, R).
+    helpful: NDArray[np.bool_]  # (T, n) there is no result yet, and some result would change the choice
+    decisive: NDArray[np.bool_]  # (T, n) there is no result yet, and some result would rule the choice out
+    resistance: NDArray[np.bool_]  # (n,) finding a resistant clone would change it
+
+
+class Indications:
+    """Supposes every result of every test, one at a time, and asks the guideline.
 
     Args:
         card: the card.
     """
 
     def __init__(self, card: Card) -> None:
-        self._scenario, self._guideline = scenario(card), Guideline(card)
+        self._scenario, self._guideline, self._knowledge = scenario(card), Guideline(card), Knowledge(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
-        self._results = {test: tuple(results(card, test)) for test in self._scenario.tests}
-        self._markers = tuple({f"marker_{clone}": 1.0} for clone in self._scenario.clones[1:])
+        by_test = {test: tuple(results(card, test)) for test in self._scenario.tests}
+        clones = [{f"marker_{clone}": 1.0} for clone in self._scenario.clones[1:]]
+        self._supposed: list[Result] = [{}, *(result for found in by_test.values() for result in found), *clones]
+        self._shows = np.array([-1, *(test for test, found in enumerate(by_test.values()) for _ in found), *[-2] * len(clones)])
 
-    def helpful(self, known: Facts, can: Masks) -> NDArray[np.bool_]:
-        """(T, n) tests without a result, of which some result would change the choice."""
-        now = self._choice(known, can, {})
-        return self._tests(known, lambda result: self._choice(known, can, result) != now)
+    def __call__(self, observation: Observations, can: Masks) -> Indicated:
+        """Ask for n patients.
 
-    def ruling_out(self, known: Facts, can: Masks) -> NDArray[np.bool_]:
-        """(T, n) tests without a result, of which some result would rule the choice out."""
-        chosen = self._guideline.regimen[:, None] == self._choice(known, can, {})
-        recommends = self._guideline.recommends
-
-        def ruled_out(result: Result) -> NDArray[np.bool_]:
-            about = self._guideline.matches(_suppose(known, result, len(can))) & chosen
-            found: NDArray[np.bool_] = about[~recommends].any(0) | ~about[recommends].any(0)
-            return found
-
-        return self._tests(known, ruled_out)
-
-    def resistance(self, known: Facts, can: Masks) -> NDArray[np.bool_]:
-        """(n,) whether finding a resistant clone would change the choice."""
-        now = self._choice(known, can, {})
-        return np.logical_or.reduce([self._choice(known, can, marker) != now for marker in self._markers])
-
-    def _tests(self, known: Facts, judge: Callable[[Result], NDArray[np.bool_]]) -> NDArray[np.bool_]:
-        rows = []
-        for test, found in self._results.items():
-            unknown = known[f"known_{test}"] < 0.5
-            rows.append(unknown & np.logical_or.reduce([judge(result) for result in found]) if unknown.any() else unknown)
-        return np.stack(rows)
-
-    def _choice(self, known: Facts, can: Masks, result: Result) -> NDArray[np.int64]:
+        Args:
+            observation: (n, F), of which the plain environment's fields are read.
+            can: (n, R) which regimens can be given.
+        """
+        known, times = self._knowledge(observation), len(self._supposed)
         had = np.stack([known.raw(f"prior_{name}") > 0.5 for name in self._scenario.regimens], 1)
-        supposed = _suppose(known, result, len(can))
-        return self._guideline.first_choice(supposed, can & ~(had & self._active), self._scenario.supportive)
+        facts = self._suppose(known, observation)  # all at once: asking costs by the rule, not by the patient
+        choices = self._guideline.first_choice(facts, np.tile(can & ~(had & self._active), (times, 1)), self._scenario.supportive)
+        now = np.tile(choices[: len(can)], times)
+        about = self._guideline.matches(facts) & (self._guideline.regimen[:, None] == now)
+        recommends = self._guideline.recommends
+        changed = (choices != now).reshape(times, -1)
+        ruled_out = (about[~recommends].any(0) | ~about[recommends].any(0)).reshape(times, -1)
+        unknown = np.stack([known[f"known_{test}"] < 0.5 for test in self._scenario.tests])
+        tests = range(len(unknown))
+        return Indicated(
+            unknown & np.stack([changed[self._shows == test].any(0) for test in tests]),
+            unknown & np.stack([ruled_out[self._shows == test].any(0) for test in tests]),
+            changed[self._shows == -2].any(0),
+        )
 
-
-def _suppose(known: Facts, result: Result, n: int) -> Any:
-    return ChainMap({name: np.full(n, value) for name, value in result.items()}, known)  # type: ignore[arg-type] # read only
+    def _suppose(self, known: Facts, observation: Observations) -> Any:
+        """Facts of all patients, once for everything that is supposed."""
+        n = len(observation)
+        names = {name for result in self._supposed for name in result}
+        columns = {
+            name: np.concatenate([np.full(n, result[name]) if name in result else known[name] for result in self._supposed])
+            for name in names
+        }
+        return ChainMap(columns, self._knowledge(np.tile(observation, (len(self._supposed), 1))))  # type: ignore[arg-type] # read only
 
 
 def results(card: Card, test: str) -> Iterator[Result]:

@@ -34,8 +34,8 @@ class OncologyEnv(gym.Env[Observation, Any]):
 
     Observation: ``Box(0, 1)`` of named numbers; :attr:`observation_fields` gives name, unit and range of each.
     Action, by ``kind``: a regimen (``Discrete``; :attr:`action_names` names them), dose intensities (``Box``), or the
-    decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen; where another regimen is chosen, the patient
-    gets a drug holiday and ``info["given"]`` says so.
+    decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen; where another regimen is
+    chosen, the patient gets a drug holiday and ``info["given"]`` says so.
     Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
     ``info["carbon_kg"]`` is the carbon of the step, ``info["guideline"]`` what the panel says: the ``verdict`` on what was given,
     the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``: those there are).

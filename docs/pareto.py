@@ -1,0 +1,353 @@
+"""Draw the trade-offs between rewards, and renew the generated parts of docs/rewards.md.
+
+For each of several weightings of the rewards, a small policy is searched by the cross-entropy method; then all of them treat the
+same new patients. One core, a few minutes, the same result for the same seed and cards.
+"""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from build import NOTE, ROOT, table
+from rich.progress import track
+
+from onco_gym.agents import make_agent, rollout
+from onco_gym.cards import load_card
+from onco_gym.cards.scenario import ITEMS, footprint
+from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
+from onco_gym.interfaces.single import OncologyEnv
+from onco_gym.rewards import TERMS, Ledger, card_weights, hear
+from onco_gym.rewards.outcome import WEEKS_PER_YEAR
+from onco_gym.simulator.observation import allowed
+from onco_gym.simulator.state import Journey
+
+PAGE = ROOT / "docs" / "rewards.md"
+PICTURE = ROOT / "docs" / "images" / "pareto_nsclc.png"
+SEED, CANDIDATES, ELITE, PATIENTS, ROUNDS = 0, 48, 10, 128, 15
+JUDGED = 2048  # new patients, whom no search has seen
+
+SWEEP: dict[str, dict[str, float]] = {
+    "as on the card": {},
+    "guideline x 0": {"guideline": 0.0},
+    "guideline x 4": {"guideline": 0.02},
+    "guideline x 10": {"guideline": 0.05},
+    "carbon x 10": {"carbon": 0.1},
+    "carbon x 30": {"carbon": 0.3},
+    "carbon x 60": {"carbon": 0.6},
+    "carbon x 100": {"carbon": 1.0},
+    "carbon x 200": {"carbon": 2.0},
+}
+"""Changes to the card's weights, in quality-adjusted life years per guideline point and per tonne."""
+REFERENCES = ("guideline", "random", "best_supportive_care")
+
+FEATURES = (
+    "share of experts who accept the regimen",
+    "it is the guideline's first choice",
+    "it is the current line, without progression",
+    "kg CO2e of a cycle of it, travel included, / 25",
+    "grade 3+ events over a course, share",
+    "it is supportive care",
+    "it is supportive care, x ECOG",
+    "it is a holiday",
+    "it is a holiday, while the tumour is 30% smaller",
+)
+START = np.array([2.0, 1.0, 1.0, 0, 0, 0, 0, 0, 0])
+
+
+class Result(NamedTuple):
+    """Means over patients, and half the width of their 95% intervals."""
+
+    mean: dict[str, float]
+    half: dict[str, float]
+
+
+def scores(engine: Engine, theta: jax.Array, journey: Journey) -> jax.Array:
+    """(R, n) what the policies ``theta`` (features, n) think of every regimen, by what the clinic knows."""
+    scenario, state = engine.scenario, journey.state
+    hearing = hear(engine.panel, scenario, engine.params, journey)
+    index = jnp.arange(len(scenario.regimens))[:, None]
+    per_km = engine.params.items_kg[ITEMS.index("km")]
+    burden = engine.params.care_kg[:, None] + engine.params.visits[:, None] * journey.patient.travel * per_km
+    toxic = np.array([1 - np.prod([1 - share for share in r.toxicity.values()]) for r in engine.card.regimens])
+    ecog = jnp.floor(state.performance + 0.5)
+    supportive, holiday = index == scenario.supportive, index == scenario.holiday
+    smaller = state.diameter <= 0.7 * state.baseline
+    rows = [
+        engine.panel.shares(jnp, hearing),
+        index == hearing.first,
+        (index == state.treatment) & (state.progressed < 0.5),
+        burden / 25,
+        jnp.broadcast_to(toxic[:, None], burden.shape),
+        jnp.broadcast_to(supportive, burden.shape),
+        supportive * ecog,
+        jnp.broadcast_to(holiday, burden.shape),
+        holiday & smaller,
+    ]
+    return sum(weight * row.astype(jnp.float32) for weight, row in zip(theta, rows, strict=True))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.Array]:
+    """((terms, n) totals, (n,) cycles lived) of patients at ``seat`` under the policies ``theta`` (features, n)."""
+
+    def cycle(carry: Any, _: None) -> tuple[Any, None]:
+        journey, ledger, terms, lived = carry
+        can = allowed(engine.params, journey.state) > 0.5
+        choice = jnp.argmax(jnp.where(can, scores(engine, theta, journey), -jnp.inf), 0).astype(jnp.int32)
+        journey, ledger, outcome = engine.cycle(journey, ledger, choice)
+        return (journey, ledger, terms + outcome.terms, lived + outcome.lived), None
+
+    journey = engine.begin(*engine.draw(seat)).journey
+    nothing: tuple[Journey, Ledger, jax.Array, jax.Array] = (
+        journey,
+        engine.ledger(),
+        jnp.zeros((len(TERMS), len(seat.stream))),
+        jnp.zeros(len(seat.stream)),
+    )
+    (_, _, terms, lived), _ = jax.lax.scan(cycle, nothing, length=engine.horizon)
+    return terms, lived
+
+
+def patients(first: int, n: int, copies: int = 1) -> Seat:
+    """``n`` patients from number ``first`` on, ``copies`` times."""
+    streams = np.tile(stream_of(np.arange(first, first + n, dtype=np.uint64)), copies)
+    return Seat(streams, np.zeros(n * copies, np.uint32))
+
+
+def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:
+    """(features,) a policy for these weights: the mean of the elite after :data:`ROUNDS` rounds."""
+    rng = np.random.default_rng(SEED)
+    mean, spread = START.copy(), np.ones(len(START))
+    price = np.array([weights[name] if name != "fairness" else 0.0 for name in TERMS])  # candidates share one ledger
+    for turn in range(ROUNDS):
+        tried = rng.normal(mean, spread, (CANDIDATES, len(mean)))
+        tried[0] = mean
+        # Every candidate treats the same patients, so that luck does not choose between them.
+        terms, _ = treat(engine, np.repeat(tried, PATIENTS, 0).T, patients(turn * PATIENTS, PATIENTS, CANDIDATES))
+        value = (price @ np.asarray(terms)).reshape(CANDIDATES, PATIENTS).mean(1)
+        elite = tried[np.argsort(-value)[:ELITE]]
+        mean, spread = elite.mean(0), elite.std(0) + 0.3 * 0.8**turn
+    return mean
+
+
+def summary(terms: Mapping[str, np.ndarray], cycles: np.ndarray) -> Result:
+    """Means of what is drawn and tabled."""
+    values = {
+        "outcome": terms["outcome"],
+        "guideline": terms["guideline"],
+        "carbon_kg": -1000 * terms["carbon"],
+        "cycles": cycles,
+    }
+    half = {name: float(1.96 * value.std() / np.sqrt(len(value))) for name, value in values.items()}
+    return Result({name: float(value.mean()) for name, value in values.items()}, half)
+
+
+def sweep(engine: Engine) -> dict[str, Result]:
+    """All policies and reference agents on the same new patients."""
+    found = {}
+    for name, changes in track(SWEEP.items(), "searching"):
+        theta = search(engine, card_weights(engine.card, changes))
+        terms, lived = treat(engine, np.repeat(theta[:, None], JUDGED, 1), patients(10**6, JUDGED))
+        found[name] = summary(dict(zip(TERMS, np.asarray(terms), strict=True)), np.asarray(lived))
+    for name in REFERENCES:
+        run = rollout(engine, make_agent(name, engine.card), JUDGED, seed=10**6)
+        found[name] = summary(run.terms, run.weeks / engine.card.cycle_weeks)
+    return found
+
+
+def front(found: Mapping[str, Result], axis: str, sign: float) -> list[str]:
+    """Who is not dominated, where more outcome and more of ``sign`` times ``axis`` are better; in the order of the axis."""
+
+    def better(one: Result, two: Result) -> bool:
+        gains = (one.mean["outcome"] - two.mean["outcome"], sign * (one.mean[axis] - two.mean[axis]))
+        return min(gains) >= 0 and max(gains) > 0
+
+    best = [name for name, one in found.items() if not any(better(two, one) for two in found.values())]
+    return sorted(best, key=lambda name: found[name].mean[axis])
+
+
+def draw(found: Mapping[str, Result]) -> None:
+    """Outcome against carbon, and against guideline points."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(11, 5), dpi=100, layout="constrained")
+    for place, axis, sign, label in zip(
+        drawing.subplots(1, 2, sharey=True),
+        ("carbon_kg", "guideline"),
+        (-1, 1),
+        ("kg CO2e per patient (less is better)", "guideline points per patient (more is better)"),
+        strict=True,
+    ):
+        joined = front(found, axis, sign)
+        place.plot(
+            *([found[name].mean[key] for name in joined] for key in (axis, "outcome")), color="C0", lw=1, label="not dominated"
+        )
+        for number, (name, one) in enumerate(found.items(), 1):
+            learned = name in SWEEP
+            place.errorbar(
+                one.mean[axis],
+                one.mean["outcome"],
+                one.half["outcome"],
+                one.half[axis],
+                fmt="o" if learned else "s",
+                color="C0" if name in joined else ("0.6" if learned else "C1"),
+                ms=5,
+                lw=0.7,
+                label=None if learned else name,
+            )
+            place.annotate(
+                str(number), (one.mean[axis], one.mean["outcome"]), xytext=(5, 5), textcoords="offset points", fontsize=8
+            )
+        place.set(xlabel=label)
+    drawing.axes[0].set_ylabel("quality-adjusted life years per patient")
+    drawing.axes[0].legend(fontsize=8)
+    drawing.suptitle(f"NSCLC: policies for different weights, {JUDGED} new patients. {NOTE}", fontsize=10)
+    drawing.savefig(PICTURE)
+
+
+def front_table(found: Mapping[str, Result]) -> str:
+    """The table under the picture."""
+    fronts = {"carbon": front(found, "carbon_kg", -1), "guideline": front(found, "guideline", 1)}
+    rows: list[tuple[object, ...]] = []
+    for number, (name, one) in enumerate(found.items(), 1):
+        mean, half = one
+        rows.append(
+            (
+                number,
+                name.replace("_", " ") + ("" if name in SWEEP else " (agent)"),
+                f"{mean['outcome']:.2f} ± {half['outcome']:.2f}",
+                f"{mean['carbon_kg']:.0f}",
+                f"{mean['guideline']:.1f}",
+                f"{mean['guideline'] / mean['cycles']:.2f}",
+                f"{mean['cycles'] * 3 / 4.348:.1f}",
+                ", ".join(axis for axis, names in fronts.items() if name in names) or "-",
+            )
+        )
+    head = [
+        "",
+        "weights",
+        "QALY",
+        "kg CO2e",
+        "guideline points",
+        "points per cycle",
+        "months lived",
+        "on the front of outcome and",
+    ]
+    return "\n".join(table(head, rows)).strip()
+
+
+def example() -> str:
+    """A real step, term by term."""
+    card = load_card("nsclc")
+    env, weights = OncologyEnv("nsclc"), card_weights(card)
+    action = env.action_names.index("osimertinib")
+    for seed in range(10_000):  # the first patient with a known EGFR mutation who completes two cycles of osimertinib, both full
+        _, start = env.reset(seed=seed)
+        if "osimertinib" in start["guideline"]["best"] and env.patient["egfr_sensitising"]:
+            env.step(action)
+            if env.ended:
+                continue
+            grades = env.journey.state.toxicity.sum()
+            _, reward, terminated, _, info = env.step(action)
+            state = env.journey.state
+            if info["given"] == "osimertinib" and not terminated and not state.hospital[0] and grades < 2:
+                break
+    patient, said = env.patient, info["guideline"]
+    terms = {name: value + 0.0 for name, value in info["reward_terms"].items()}  # no negative zeros
+    per_year = card.cycle_weeks / WEEKS_PER_YEAR
+    regimen = card.regimens[action]
+    visits, km = regimen.visits_per_cycle, env.journey.patient.travel[0]
+    parts = {
+        "tablets": regimen.drug_kgco2e_per_cycle,
+        f"{visits:g} visits with blood panels": visits * (footprint(card, "visit") + footprint(card, "blood_panel")),
+        f"{visits:g} x {km:g} km by car": visits * km * footprint(card, "km"),
+        "a CT": footprint(card, "ct") * (state.since_scan[0] == 0),
+        "one inference": footprint(card, "inference"),
+    }
+    parts = {name: kg for name, kg in parts.items() if kg > 0}
+    assert abs(sum(parts.values()) - info["carbon_kg"]) < 1e-3, (parts, info["carbon_kg"])
+    shown = {
+        "given": info["given"],
+        "reward_terms": {name: float(f"{value:.4g}") for name, value in terms.items()},
+        "carbon_kg": round(info["carbon_kg"], 2),
+        "guideline": said,
+    }
+    worked = {
+        "outcome": f"3 weeks of {WEEKS_PER_YEAR:.2f} lived at utility {terms['outcome'] / per_year:.3f}",
+        "guideline": f"{said['verdict']}, level A, accepted by {said['share']:.0%} of the experts",
+        "fairness": "the second cycle goes on: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
+        "carbon": " + ".join(f"{kg:.2g} ({name})" for name, kg in parts.items()) + " kg",
+    }
+    rows = [
+        (name, worked[name], f"{terms[name]:.4g}", f"{weights[name]:g}", f"{weights[name] * terms[name]:.5f}") for name in TERMS
+    ]
+    who = (
+        f"Seed {seed}: {'a woman' if patient['sex'] == 'female' else 'a man'} of {patient['age']:.0f} with {patient['driver']}, "
+        f"living {'in the country' if patient['rural'] else 'in town'} ({km:g} km to the clinic and back), "
+        "in the second cycle of osimertinib."
+    )
+    return "\n".join(
+        [
+            who,
+            "",
+            "```json",
+            json.dumps(shown, indent=2),
+            "```",
+            "",
+            *table(["term", "worked out", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
+        ]
+    ).strip()
+
+
+def footprints() -> str:
+    """What an item costs where it was measured, and at the card's clinic."""
+    card = load_card("nsclc")
+    rows = [
+        (
+            one.item.replace("_", " "),
+            f"{one.kgco2e:g}",
+            f"{one.grid_share:.0%}" + (f", {one.measured_in}" if one.measured_in else ""),
+            f"{footprint(card, one.item):.3g}",
+            ", ".join(one.source),
+        )
+        for one in card.footprints
+    ]
+    head = [
+        "item",
+        "kg CO2e as measured",
+        "of that electricity, where",
+        f"in {card.grid_zone} at {card.clinic_hour}:00",
+        "source",
+    ]
+    return "\n".join(table(head, rows)).strip()
+
+
+def renew(page: Path, parts: Mapping[str, str]) -> None:
+    """Put each text between its markers on the page."""
+    text = page.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text, count = re.subn(
+            rf"(<!-- {name}:.*?-->\n).*?(<!-- end of {name} -->)", lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
+        )
+        if count != 1:
+            raise SystemExit(f"{page} has {count} places for {name!r}, expected one")
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Search, draw, write."""
+    found = sweep(make_engine("nsclc"))
+    draw(found)
+    renew(PAGE, {"example": example(), "footprints": footprints(), "front": front_table(found)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
