@@ -35,6 +35,8 @@ bench: .venv/.bench .venv-gymnax/.installed
 docs: .venv/.core
 	$(BIN)/python docs/build.py
 	$(BIN)/python docs/reproduce.py
+	$(BIN)/python docs/dosing.py
+	$(BIN)/python docs/pareto.py
 
 clean:
 	rm -rf .venv .venv-gymnax runs

@@ -37,12 +37,13 @@ SWEEP: dict[str, dict[str, float]] = {
     "as on the card": {},
     "guideline x 0": {"guideline": 0.0},
     "guideline x 4": {"guideline": 0.02},
-    "guideline x 10": {"guideline": 0.05},
-    "carbon x 10": {"carbon": 0.1},
     "carbon x 30": {"carbon": 0.3},
-    "carbon x 60": {"carbon": 0.6},
+    "carbon x 80": {"carbon": 0.8},
     "carbon x 100": {"carbon": 1.0},
+    "carbon x 120": {"carbon": 1.2},
+    "carbon x 150": {"carbon": 1.5},
     "carbon x 200": {"carbon": 2.0},
+    "carbon x 400": {"carbon": 4.0},
 }
 """Changes to the card's weights, in quality-adjusted life years per guideline point and per tonne."""
 REFERENCES = ("guideline", "random", "best_supportive_care")
@@ -178,38 +179,47 @@ def draw(found: Mapping[str, Result]) -> None:
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(11, 5), dpi=100, layout="constrained")
+    labels = ("kg CO2e per patient (less is better)", "guideline points per patient (more is better)")
     for place, axis, sign, label in zip(
-        drawing.subplots(1, 2, sharey=True),
-        ("carbon_kg", "guideline"),
-        (-1, 1),
-        ("kg CO2e per patient (less is better)", "guideline points per patient (more is better)"),
-        strict=True,
+        drawing.subplots(1, 2, sharey=True), ("carbon_kg", "guideline"), (-1, 1), labels, strict=True
     ):
         joined = front(found, axis, sign)
         place.plot(
-            *([found[name].mean[key] for name in joined] for key in (axis, "outcome")), color="C0", lw=1, label="not dominated"
+            [found[name].mean[axis] for name in joined], [found[name].mean["outcome"] for name in joined], color="C0", lw=1
         )
-        for number, (name, one) in enumerate(found.items(), 1):
-            learned = name in SWEEP
+        for name, one in found.items():
             place.errorbar(
                 one.mean[axis],
                 one.mean["outcome"],
                 one.half["outcome"],
                 one.half[axis],
-                fmt="o" if learned else "s",
-                color="C0" if name in joined else ("0.6" if learned else "C1"),
+                fmt="o" if name in SWEEP else "s",
+                color="C0" if name in joined else "0.6",
                 ms=5,
                 lw=0.7,
-                label=None if learned else name,
             )
-            place.annotate(
-                str(number), (one.mean[axis], one.mean["outcome"]), xytext=(5, 5), textcoords="offset points", fontsize=8
-            )
+        for numbers, where in _labels(found, axis):
+            place.annotate(numbers, where, xytext=(6, -12), textcoords="offset points", fontsize=8)
         place.set(xlabel=label)
+        place.margins(x=0.12)
     drawing.axes[0].set_ylabel("quality-adjusted life years per patient")
-    drawing.axes[0].legend(fontsize=8)
-    drawing.suptitle(f"NSCLC: policies for different weights, {JUDGED} new patients. {NOTE}", fontsize=10)
+    title = f"NSCLC: policies for different weights (dots) and agents (squares), {JUDGED} new patients; blue: not dominated"
+    drawing.suptitle(f"{title}. {NOTE}", fontsize=9)
     drawing.savefig(PICTURE)
+
+
+def _labels(found: Mapping[str, Result], axis: str) -> list[tuple[str, tuple[float, float]]]:
+    """The numbers of the table beside the points; points that lie together share a label."""
+    width = max(one.mean[axis] for one in found.values()) / 25
+    groups: list[tuple[list[int], tuple[float, float]]] = []
+    for number, one in enumerate(found.values(), 1):
+        x, y = one.mean[axis], one.mean["outcome"]
+        near = next((g for g in groups if abs(g[1][0] - x) < width and abs(g[1][1] - y) < 0.06), None)
+        if near:
+            near[0].append(number)
+        else:
+            groups.append(([number], (x, y)))
+    return [(", ".join(map(str, numbers)), where) for numbers, where in groups]
 
 
 def front_table(found: Mapping[str, Result]) -> str:

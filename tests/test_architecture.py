@@ -19,6 +19,7 @@ ROOMS = [
     "agents",
     "trials",
     "journeys",
+    "fairness",
     "testing",
     "cli",
 ]

@@ -13,12 +13,15 @@ from onco_gym.fairness.estimates import mean_by_patient, standardised
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import CausalGenerator
 
-assert onco_gym
+assert onco_gym  # registers the ids
+FEW, MANY = 300, 1500
+"""Patients; two numbers only, since every batch size is compiled."""
+SHORT = {"horizon": 12, "terms": ("outcome", "fairness")}
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return make_engine("nsclc", horizon=12)
+    return make_engine("nsclc", **SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def played(env, agent, seed, steps):
 
 
 def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
-    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     seen = played(env, GuidelineAgent(card), 3, 6)
     made = twins(env, "insurance", "medicaid", effect="direct")
     np.testing.assert_allclose(made.factual, seen, atol=1e-5)
@@ -66,16 +69,15 @@ def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
     assert made.alive.all()
 
 
-@pytest.mark.parametrize(("attribute", "value"), [("insurance", "uninsured"), ("race_ethnicity", "black"), ("rural", True)])
-def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(card, engine, attribute, value):
+def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(card, engine):
     """Held against an environment whose cohort holds the counterfactual patients."""
-    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
-    cohort = CausalGenerator(card).counterfactual(engine.cohort, {attribute: value})
-    other = gym.make("onco_gym/NSCLC-v0", horizon=12, cohort=cohort)
+    env = gym.make("onco_gym/NSCLC-v0", **SHORT)
+    cohort = CausalGenerator(card).counterfactual(engine.cohort, {"race_ethnicity": "black"})
+    other = gym.make("onco_gym/NSCLC-v0", cohort=cohort, **SHORT)
     changed = 0
     for seed in range(6):
         played(env, GuidelineAgent(card), seed, 8)
-        made = twins(env, attribute, value)
+        made = twins(env, "race_ethnicity", "black")
         row, key = env.unwrapped.origin
         observation, _ = other.reset(seed=0, options={"patient": row, "key": key})
         expected, over = [observation], False
@@ -93,30 +95,29 @@ def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(car
 
 def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
-    run = rollout(engine, ConstantAgent(card, "drug_holiday"), 200, seed=5)
+    run = rollout(engine, ConstantAgent(card, "drug_holiday"), FEW, seed=5)
     for value in ("female", "male"):
         made = twins(run, "sex", value, engine=engine, seed=5)
         own = columns(engine, "sex")
         others = np.setdiff1d(np.arange(made.factual.shape[2]), own)
-        np.testing.assert_array_equal(
-            made.observations[..., others], np.where(made.alive[..., None], made.factual[..., others], 0)
-        )
+        expected = np.where(made.alive[..., None], made.factual, 0)
+        np.testing.assert_array_equal(made.observations[..., others], expected[..., others])
         assert made.value == value
 
 
 def test_who_is_in_the_group_already_is_their_own_twin(engine):
-    run = rollout(engine, RandomAgent(), 200, seed=9)
+    run = rollout(engine, RandomAgent(), FEW, seed=9)
     made = twins(run, "deprivation", 5, engine=engine, seed=9)
     field = next(field for field in engine.scenario.fields if field.name == "deprivation")
     already = made.factual[0, :, field.index] > 0.99
-    assert 10 < already.sum() < 190
+    assert 20 < already.sum() < 280
     np.testing.assert_array_equal(made.observations[:, already], made.factual[:, already])
 
 
 def test_episodes_have_the_twins_of_single_environments(engine, card):
-    run = rollout(engine, GuidelineAgent(card), 5, seed=40)
+    run = rollout(engine, GuidelineAgent(card), FEW, seed=40)
     many = twins(run, "insurance", "medicaid", engine=engine, seed=40)
-    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
         played(env, GuidelineAgent(card), 40 + i, 12)
         one = twins(env, "insurance", "medicaid")
@@ -124,9 +125,9 @@ def test_episodes_have_the_twins_of_single_environments(engine, card):
         np.testing.assert_allclose(many.observations[steps, i], one.observations[steps], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["workflow", "dose"])
+@pytest.mark.parametrize("kind", [pytest.param("workflow", marks=pytest.mark.slow), "dose"])
 def test_other_kinds_of_environment_have_twins_and_audits(kind):
-    engine = make_engine("melanoma", horizon=4, kind=kind, terms=("outcome",))
+    engine = make_engine("melanoma", horizon=3, kind=kind, terms=("outcome",))
 
     class Constant:
         """Orders tests and gives the second regimen, or a full dose of the first; for the poor, half of it."""
@@ -172,20 +173,20 @@ def test_estimates_by_hand():
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
     """Exactly nothing by itself; and nothing at all if it does not even look."""
-    report = divergence(GuidelineAgent(card), engine, 300, effect="direct")
+    report = divergence(GuidelineAgent(card), engine, FEW, effect="direct")
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
         reading = found.readings["direct"]
         assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
-    blind = divergence(ConstantAgent(card, "docetaxel"), engine, 300, effect="total")
+    blind = divergence(ConstantAgent(card, "docetaxel"), engine, FEW, effect="total")
     for found in blind.attributes.values():
         assert found.readings["total"].nats.value == 0
 
 
 def test_chance_alone_is_no_finding(engine):
     """A policy that throws dice contradicts itself about the twin as often as about the patient."""
-    found = audit(ActOnly(RandomAgent(1)), engine, 300)
+    found = audit(ActOnly(RandomAgent(1)), engine, FEW)
     assert not found.findings
     assert not found.report.exact
     for attribute in found.report.attributes.values():
@@ -196,12 +197,12 @@ def test_chance_alone_is_no_finding(engine):
 
 
 def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
-    fair = rollout(engine, GuidelineAgent(card), 1500).fairness["insurance"]
+    fair = rollout(engine, GuidelineAgent(card), MANY).fairness["insurance"]
     agent = BiasedAgent(card, "insurance", "medicaid", 1.0)
-    unfair = rollout(engine, agent, 1500).fairness["insurance"]
+    unfair = rollout(engine, agent, MANY).fairness["insurance"]
     assert unfair.nats > fair.nats + 0.02
     assert unfair.nats > 3 * unfair.chance
-    report = divergence(agent, engine, 300, attributes=["insurance"], effect="direct")
+    report = divergence(agent, engine, FEW, attributes=["insurance"], effect="direct")
     reading = report.attributes["insurance"].readings["direct"]
     assert reading.nats.low > 0
     standings = {standing.group: standing for standing in reading.standings}
@@ -214,12 +215,12 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     involved = np.nanmax(reading.by_state[0])
     assert involved == pytest.approx(np.log(2), abs=1e-6)
     assert reading.by_step[0] == np.nanmax(reading.by_step)
-    assert reading.by_state.shape == (len(reading.by_step), 300)
+    assert reading.by_state.shape == (len(reading.by_step), FEW)
 
 
 def test_a_biased_agent_is_named_with_its_share(engine, card):
     """Of an agent that only acts: two draws a question. The slow test below has 10,000 patients."""
-    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, 1500)
+    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, MANY)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.05)
@@ -232,7 +233,7 @@ def test_a_biased_agent_is_named_with_its_share(engine, card):
 def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group):
     """Also where there are but two groups, or an order among them."""
     agent = BiasedAgent(card, attribute, group, 0.3)
-    found = audit(agent, engine, 200)
+    found = audit(agent, engine, FEW)
     assert [(finding.attribute, finding.group) for finding in found.findings] == [(attribute, group)]
     assert found.findings[0].share.value == pytest.approx(0.3, abs=0.01)
 
@@ -240,18 +241,18 @@ def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group
 def test_groups_among_equal_need(engine, card):
     """Medicaid patients who get nothing for three cycles: fewer are treated in time, and later."""
     holiday = engine.scenario.holiday
-    late = [field.index for field in engine.scenario.fields if field.name == "cycle"][0]
+    cycle = next(field.index for field in engine.scenario.fields if field.name == "cycle")
     medicaid = columns(engine, "insurance")[2]
     follow = GuidelineAgent(card)
 
     class Waits:
         def act(self, observation, mask):
-            waits = (observation[:, medicaid] > 0.5) & (observation[:, late] * engine.scenario.horizon < 2.5)
+            waits = (observation[:, medicaid] > 0.5) & (observation[:, cycle] * engine.scenario.horizon < 2.5)
             return np.where(waits, holiday, follow.act(observation, mask))
 
-    report = divergence(Waits(), engine, 1500, attributes=["insurance"], effect="direct", within=2)
+    report = divergence(Waits(), engine, MANY, attributes=["insurance"], effect="direct", within=2)
     groups = {group.group: group for group in report.attributes["insurance"].groups}
-    assert sum(group.patients for group in groups.values()) == 1500
+    assert sum(group.patients for group in groups.values()) == MANY
     assert groups["medicaid"].treated.high < 0.05 < 0.5 < groups["commercial"].treated.low
     assert groups["medicaid"].delay_weeks.low > 9 - 1e-6 > groups["medicare"].delay_weeks.high
     assert "medicaid" in str(report)
@@ -272,7 +273,7 @@ def test_the_share_is_right_within_three_points_over_10000_patients(card):
 
 
 def test_bad_input_gets_one_clear_error(engine, card):
-    env = gym.make("onco_gym/NSCLC-v0", horizon=12)
+    env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     with pytest.raises(FairnessError, match="call reset"):
         twins(env, "insurance", "medicaid")
     env.reset(seed=0)
@@ -285,7 +286,7 @@ def test_bad_input_gets_one_clear_error(engine, card):
     with pytest.raises(FairnessError, match="got str"):
         twins("nsclc", "insurance", "medicaid")
     agent = GuidelineAgent(card)
-    run = rollout(engine, agent, 40)
+    run = rollout(engine, agent, FEW)
     with pytest.raises(FairnessError, match="pass both"):
         twins(run, "insurance", "medicaid")
     with pytest.raises(FairnessError, match="not those of this engine and seed"):
@@ -314,4 +315,4 @@ def test_bad_input_gets_one_clear_error(engine, card):
             return mask * 1.0
 
     with pytest.raises(AgentError, match="add up to 1"):
-        divergence(Odd(), engine, 10)
+        divergence(Odd(), engine, FEW)

@@ -57,7 +57,6 @@ class Outcome(NamedTuple):
     verdict: Verdict  # what the panel says of it
     lived: jax.Array  # (n,) cycles lived
     severe: jax.Array  # (n,) 1 where a grade 3+ event happened
-    level: jax.Array  # (n,) drug level, 1 being that of the standard dose
     cost: jax.Array  # (n,) USD of tests that were ordered
 
 
@@ -125,14 +124,16 @@ class Engine:
         given = after.state.last
         said, surprise = self._nothing(given)
         if self.terms & {"guideline", "fairness"}:
-            said = verdict(self.panel, hear(self.panel, self.scenario, self.params, journey), given)
+            # A pause is judged as one, also while what is left of the drug still acts.
+            judged = given if orders.dose is None else jnp.where(orders.dose > 0, given, self.scenario.holiday)
+            said = verdict(self.panel, hear(self.panel, self.scenario, self.params, journey), judged)
         if "fairness" in self.terms:
             ledger, surprise = record(self.scenario, ledger, journey, said.first, given)
         terms = reward_terms(self.scenario, self.params, Scene(journey, after, orders, events, said, surprise), self.terms)
         terminated = after.state.alive < 0.5
         truncated = ~terminated & (after.state.cycle >= self.horizon)
         reward = blend(self.weights, terms)
-        made = (events.lived, events.severe, events.level, jnp.zeros_like(reward))
+        made = (events.lived, events.severe, jnp.zeros_like(reward))
         return after, ledger, Outcome(reward, terminated, truncated, terms, given, said, *made)
 
     def _nothing(self, given: jax.Array) -> tuple[Verdict, jax.Array]:

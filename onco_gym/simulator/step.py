@@ -22,7 +22,6 @@ class Events(NamedTuple):
     """What happened in a cycle; the rewards are made of it."""
 
     given: jax.Array  # (R, n) share of each regimen given
-    level: jax.Array  # (n,) drug level, 1 being that of the standard dose
     lived: jax.Array  # (n,) share of the cycle lived
     utility: jax.Array  # (n,) health utility while alive
     died: jax.Array  # (n,)
@@ -122,7 +121,6 @@ def step(
     after = scan(scenario, params, patient, after, chance, orders.imaging)
     events = Events(
         given=given,
-        level=acting,
         lived=lived * state.alive,
         utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions * infused),
         died=died * state.alive,
