@@ -75,7 +75,9 @@ def scores(engine: Engine, theta: jax.Array, journey: Journey) -> jax.Array:
     hearing = hear(engine.panel, scenario, engine.params, journey)
     index = jnp.arange(len(scenario.regimens))[:, None]
     per_km = engine.params.items_kg[ITEMS.index("km")]
-    burden = engine.params.care_kg[:, None] + engine.params.visits[:, None] * journey.patient.travel * per_km
+    burden = (engine.params.drug_kg + engine.params.clinic_kg)[:, None] + engine.params.visits[
+        :, None
+    ] * journey.patient.travel * per_km
     toxic = np.array([1 - np.prod([1 - share for share in r.toxicity.values()]) for r in engine.card.regimens])
     ecog = jnp.floor(state.performance + 0.5)
     supportive, holiday = index == scenario.supportive, index == scenario.holiday

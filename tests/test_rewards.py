@@ -53,7 +53,7 @@ def first_visit(engine, n=1):
     return jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, n, axis=-1)), newcomer(engine))
 
 
-def scene(engine, regimen, km=37.2, cycle=4, results=NEVER, points=0.0, surprise=0.0, orders=None, **events):
+def scene(engine, regimen, km=37.2, cycle=4, results=NEVER, points=0.0, surprise=0.0, orders=None, lived=1.0, **events):
     """One cycle of one patient, everything given by hand; ``results`` is the cycle in which tests come back."""
     one = jnp.ones(1)
     journey = first_visit(engine)
@@ -61,15 +61,14 @@ def scene(engine, regimen, km=37.2, cycle=4, results=NEVER, points=0.0, surprise
     tests = jnp.full_like(journey.state.result_cycle, NEVER).at[0].set(results)
     before = journey.state._replace(cycle=jnp.array([cycle]), result_cycle=tests)
     after = before._replace(cycle=before.cycle + 1)
-    happened = {"level": 1, "lived": 1, "utility": 0.8, "died": 0, "severe": 0, "hospital": 0, "scanned": 0, "new_line": 0}
-    happened = {name: value * one for name, value in {**happened, **events}.items()}
+    happened = {name: value * one for name, value in {**dict.fromkeys(Events._fields, 0), "lived": lived, **events}.items()}
     given = jnp.array([engine.scenario.regimens.index(regimen)], jnp.int32)
     said = Verdict(given, one, points * one, given, jnp.ones((len(engine.scenario.regimens), 1), bool))
     return Scene(
         journey._replace(patient=patient, state=before),
         journey._replace(patient=patient, state=after),
         Orders(**{name: jnp.array([value]) for name, value in (orders or {}).items()}),
-        Events(given=one_hot(given, len(engine.scenario.regimens)), **happened),
+        Events(**{**happened, "given": one_hot(given, len(engine.scenario.regimens))}),
         said,
         jnp.full((len(engine.scenario.groups), 1), surprise),
     )
@@ -86,11 +85,11 @@ def test_outcome_is_quality_adjusted_life(lung):
     """Three weeks at utility 0.8: 0.8 x 3 / 52.18 = 0.046 years."""
     assert term(lung, "outcome", utility=0.8) == pytest.approx(0.8 * 3 / WEEKS_PER_YEAR) == pytest.approx(0.046, abs=1e-4)
     assert term(lung, "outcome", utility=0.8, lived=0.25) == pytest.approx(0.25 * 0.8 * 3 / WEEKS_PER_YEAR)
-    assert term(lung, "outcome", lived=0.0) == 0.0
+    assert term(lung, "outcome", utility=0.8, lived=0.0) == 0.0
 
 
 def test_outcome_rises_with_life_and_utility(lung):
-    by_life = [term(lung, "outcome", lived=share) for share in (0, 0.3, 0.7, 1)]
+    by_life = [term(lung, "outcome", utility=0.8, lived=share) for share in (0, 0.3, 0.7, 1)]
     by_utility = [term(lung, "outcome", utility=value) for value in (0, 0.2, 0.5, 0.9)]
     assert by_life == sorted(set(by_life))
     assert by_utility == sorted(set(by_utility))

@@ -34,7 +34,8 @@ class Episodes:
         carbon_kg: (n,) kg CO2e.
         cost_usd: (n,) of tests that were ordered.
         observations: (H, n, F) what the agent saw, if kept.
-        progression_weeks: (n,) weeks to first progression or death, whichever came first; end of follow-up otherwise.
+        progression_weeks: (n,) weeks to first progression (to the visit after it) or death, whichever came first; end of
+            follow-up otherwise.
         progressed: (n,) whether either happened.
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.

@@ -188,6 +188,6 @@ def _any_equal(column: Any, codes: list[int]) -> Any:
 
 def _truth(value: Any) -> Any:
     """Booleans as they are; a number counts as true above one half, as a known-positive flag does."""
-    if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
         return value
     return value > 0.5

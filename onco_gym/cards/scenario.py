@@ -134,7 +134,8 @@ class Params(NamedTuple):
     marker_detection: Array  # () share of the tumour
     travel: Array  # (C,) km to the clinic and back, by case
     visits: Array  # (R,) per cycle
-    care_kg: Array  # (R,) kg CO2e per cycle: drugs, infusions, visits with blood panels, without travel
+    drug_kg: Array  # (R,) kg CO2e of the drugs of a cycle
+    clinic_kg: Array  # (R,) kg CO2e of a cycle's infusions, and of its visits with blood panels, without travel
     tests_kg: Array  # (T,) kg CO2e per test
     items_kg: Array  # (6,) kg CO2e of a CT, an MRI, a bed day, a km, a prompt, an inference
 
@@ -334,10 +335,8 @@ def _footprints(card: Card) -> dict[str, Any]:
     return {
         "travel": _cases([card.access.travel_km])[0],
         "visits": [regimen.visits_per_cycle for regimen in card.regimens],
-        "care_kg": [
-            regimen.drug_kgco2e_per_cycle + regimen.infusions_per_cycle * kg["infusion"] + regimen.visits_per_cycle * visit
-            for regimen in card.regimens
-        ],
+        "drug_kg": [regimen.drug_kgco2e_per_cycle for regimen in card.regimens],
+        "clinic_kg": [r.infusions_per_cycle * kg["infusion"] + r.visits_per_cycle * visit for r in card.regimens],
         "tests_kg": [test.kgco2e for test in card.tests],
         "items_kg": [kg[item] for item in ITEMS],
     }

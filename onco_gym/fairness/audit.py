@@ -125,4 +125,4 @@ def _finding(found: AttributeDivergence) -> Finding:
 
 
 def _shares(reading: Reading) -> str:
-    return f"{reading.cases_changed.value:.1%} of cases and {reading.changed.value:.1%} of all decisions change"
+    return f"{reading.cases_changed.value:z.1%} of cases and {reading.changed.value:z.1%} of all decisions change"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onco_gym.agents import Episodes
 from onco_gym.fairness.asking import Policy, apart
 from onco_gym.fairness.counterfactual import Effect, factual_patients
-from onco_gym.fairness.estimates import Estimate, mean_by_patient
+from onco_gym.fairness.estimates import Estimate, both_halves, mean_by_patient
 from onco_gym.fairness.need import Guide
 from onco_gym.fairness.replay import Replay, Twin
 from onco_gym.interfaces.engine import Engine
@@ -83,11 +83,11 @@ class Comparisons:
         width = int(self.draws.max()) + 1
         at_one, at_other = cell * width + one, cell * width + other
         size = int(max(at_one.max(), at_other.max())) + 1
-        share = np.zeros(len(self))
+        halves = []
         for draw in range(2):
             sign = np.sign(np.bincount(at_other[draw], minlength=size) - np.bincount(at_one[draw], minlength=size))
-            share += 0.25 * (sign[at_other[1 - draw]] - sign[at_one[1 - draw]])
-        return mean_by_patient(self.patient, share)
+            halves.append(mean_by_patient(self.patient, 0.5 * (sign[at_other[1 - draw]] - sign[at_one[1 - draw]])))
+        return both_halves(*halves)
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,7 +126,7 @@ class DivergenceReport:
     def rows(self) -> list[tuple[str, str, str, str, str, str]]:
         """One row per attribute and effect: attribute, effect, nats, chance, share of visits and share of cases changed."""
         return [
-            (name, effect, f"{r.nats:.4f}", f"{r.chance:.4f}", f"{r.changed:.1%}", f"{r.cases_changed:.1%}")
+            (name, effect, f"{r.nats:z.4f}", f"{r.chance:.4f}", f"{r.changed:z.1%}", f"{r.cases_changed:z.1%}")
             for name, found in self.attributes.items()
             for effect, r in found.readings.items()
         ]
@@ -140,7 +140,7 @@ class DivergenceReport:
         ]
 
     def __str__(self) -> str:
-        head = f"{self.card}: {self.patients} patients, {self.visits} visits, {self.cases} of them with a line due to start"
+        head = f"{self.card}: {self.patients:,} patients, {self.visits:,} visits, {self.cases:,} of them with a line due to start"
         divergences = [("attribute", "effect", "nats", "by chance", "visits changed", "cases changed"), *self.rows()]
         groups = [("attribute", "group", "patients", "treated", "weeks until then", "QALYs", "weeks lived"), *self.group_rows()]
         return "\n\n".join([head, _table(divergences), "Groups, among equal need:", _table(groups)])

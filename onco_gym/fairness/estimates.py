@@ -50,6 +50,11 @@ def mean_by_patient(patient: NDArray[Any], values: NDArray[Any]) -> Estimate:
     return around(mean, spread / count.sum())
 
 
+def both_halves(one: Estimate, other: Estimate) -> Estimate:
+    """The mean of two estimates of the same, with an interval that holds however much they depend on each other."""
+    return Estimate((one.value + other.value) / 2, (one.low + other.low) / 2, (one.high + other.high) / 2)
+
+
 def standardised(values: NDArray[Any], strata: NDArray[Any], weights: NDArray[np.float64]) -> Estimate:
     """The mean of ``values`` (m,) if ``strata`` (m,) had the given ``weights`` (S,) instead of their own.
 

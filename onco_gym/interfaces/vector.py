@@ -103,6 +103,9 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         self._encounter, observation, mask, options = self.engine.admit(self._seat)
         self._mask = np.array(mask)
         info: dict[str, Any] = {"action_mask": self._mask.copy(), "_action_mask": self._all}
+        nothing = np.zeros(self.num_envs, np.float32)
+        info["reward_terms"], info["_reward_terms"] = {name: nothing.copy() for name in TERMS}, self._all
+        info["carbon_kg"], info["_carbon_kg"] = nothing, self._all
         info["guideline"], info["_guideline"] = {"best": np.array(options), "_best": self._all}, self._all
         return np.array(observation), info
 

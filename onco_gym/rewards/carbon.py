@@ -17,10 +17,13 @@ def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     del scenario
     kg = dict(zip(ITEMS, params.items_kg, strict=True))
     events, orders, patient = scene.events, scene.orders, scene.before.patient
-    care = total(params.care_kg[:, None] * events.given)
-    visits = total(params.visits[:, None] * events.given)
+    drugs, clinic, visits = (
+        total(values[:, None] * events.given) for values in (params.drug_kg, params.clinic_kg, params.visits)
+    )
     if orders.visits is not None:
-        care, visits = care * orders.visits, visits * orders.visits
+        clinic, visits = clinic * orders.visits, visits * orders.visits
+    if orders.dose is not None:
+        drugs = drugs * orders.dose
     imaging = jnp.where(orders.imaging == 2, kg["mri"], kg["ct"]) if orders.imaging is not None else kg["ct"]
     came = scene.after.state.result_cycle <= scene.after.state.cycle
     known = (scene.before.state.result_cycle <= scene.before.state.cycle) & (scene.before.state.cycle > 0)
@@ -28,7 +31,7 @@ def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     other = kg["inference"] if orders.prompts is None else kg["inference"] + kg["prompt"] * orders.prompts
     if orders.extra_kg is not None:
         other = other + orders.extra_kg
-    used = (care + visits * patient.travel * kg["km"]) * events.lived
+    used = (drugs + clinic + visits * patient.travel * kg["km"]) * events.lived
     made = events.scanned * imaging + events.hospital * kg["bed_day"] + tests + other
     return used + made * scene.before.state.alive
 

@@ -22,6 +22,8 @@ HALF_LIFE = 20_000.0
 """Decisions after which an older one counts half."""
 PRIOR = 20.0
 """Decisions that a group is assumed to have had like everybody else, so that the first ones surprise nobody."""
+NEW = 1e-3
+"""Decisions that every regimen is assumed to have had in every stratum."""
 
 
 class Ledger(NamedTuple):
@@ -76,8 +78,11 @@ def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array,
     """
     made = decided(before, given) & (before.state.alive > 0.5)
     at = _places(scenario, before.patient.groups, need, given)
-    usual = (jnp.take(ledger.choice, at.choice) + 1e-3) / (jnp.take(ledger.stratum, at.stratum) + 1e-3 * len(scenario.regimens))
-    ours = (jnp.take(ledger.joint, at.joint) + PRIOR * usual) / (jnp.take(ledger.group, at.group) + PRIOR)
+    # A choice that was never made in a stratum tells nothing of a group: both shares get the same small number.
+    decisions = jnp.take(ledger.stratum, at.stratum) + NEW * len(scenario.regimens)
+    group = jnp.take(ledger.group, at.group)
+    usual = (jnp.take(ledger.choice, at.choice) + NEW) / decisions
+    ours = (jnp.take(ledger.joint, at.joint) + NEW * group / decisions + PRIOR * usual) / (group + PRIOR)
     surprise = jnp.where(made, jnp.log(ours / usual), 0.0)
     one = made.astype(jnp.float32)
     fade = 0.5 ** (jnp.sum(one) / HALF_LIFE)
