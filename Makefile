@@ -13,7 +13,7 @@ PEER := .venv-gymnax/bin/python
 
 demo: .venv/.core
 	@mkdir -p runs
-	$(BIN)/onco-gym play NSCLC --agent guideline --seed 177 --quiet --picture runs/journey.png
+	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --picture runs/journey.png
 	$(BIN)/onco-gym rollout NSCLC --agent guideline -n 1000
 	@echo "The patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
 

@@ -12,6 +12,8 @@ from onco_gym.interfaces.engine import make_engine
 jax.config.update("jax_numpy_dtype_promotion", "standard")
 
 IDS = onco_gym.registered_ids()
+# Every disease in its plain form and every kind of one disease; the others take long to compile.
+EVERY = [pytest.param(env_id, marks=() if "NSCLC" in env_id or env_id.count("-") == 1 else pytest.mark.slow) for env_id in IDS]
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 
 

