@@ -139,7 +139,7 @@ def test_import_is_light():
 
 
 def test_weights_and_horizon_can_be_set():
-    env = gym.make("onco_gym/NSCLC-v0", weights={"outcome": 2.0}, horizon=1)
+    env = gym.make("onco_gym/NSCLC-v0", weights={"outcome": 2.0, "guideline": 0, "fairness": 0, "carbon": 0}, horizon=1)
     env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step(0)
     assert terminated or truncated
