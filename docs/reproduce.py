@@ -44,7 +44,8 @@ started from one neutral value for all drugs of a kind (the fit of version 0.2.0
   check arms on the same screen. Choices made so favour them: effects fade by mechanism and not by regimen because a first fit by
   regimen went wrong on CRYSTAL, a check trial; and after their misses had been seen, the description of check arms in breast
   cancer was changed with that of fitted ones (measurable disease in TROPiCS-02 and EMILIA, eribulin or capecitabine for
-  chemotherapy given twice in TROPiCS-02 and DESTINY-Breast06), so check figures of version 0.2.0 and of this one are not of the same arms there.
+  chemotherapy given twice in TROPiCS-02 and DESTINY-Breast06),
+  so check figures of version 0.2.0 and of this one are not of the same arms there.
 - The first values of most figures, and the choice of mechanisms, clones and subgroups, were made with all trials in sight.
 
 So these are arms that the optimiser did not use, not a test set that nobody had seen. Trials on no card are the fairer test.
