@@ -103,6 +103,7 @@ class Params(NamedTuple):
     initial_spread: Array  # () log sd
     lesions: Array  # (C,) measured lesions, by case
     beyond: Array  # () share of kill kept once the tumour has progressed under the regimen
+    changeover: Array  # () share of a cycle that passes without drug between one anti-cancer regimen and another
     immune_onset: Array  # () per cycle
     immune_waning: Array  # () per cycle
     immune_memory: Array  # () response at which waning is halved
@@ -297,6 +298,7 @@ def params(card: Card) -> Params:
         "initial_spread": card.growth.initial_spread,
         "lesions": _cases([card.growth.lesions])[0],
         "beyond": card.growth.beyond_progression,
+        "changeover": min(card.growth.changeover_weeks / card.cycle_weeks, 1.0),
         "immune_onset": card.immune.onset,
         "immune_waning": card.immune.waning,
         "immune_memory": card.immune.memory_half,

@@ -297,6 +297,7 @@ class Growth(Sourced):
     """Gompertz growth. ``per_cycle`` is the relative growth per cycle at ``reference_cm3``.
 
     ``beyond_progression`` is the share of its kill that a regimen keeps once the tumour has progressed under it.
+    ``changeover_weeks`` pass between the last dose of one anti-cancer regimen and the first of another.
     """
 
     capacity_cm3: Positive
@@ -307,6 +308,7 @@ class Growth(Sourced):
     initial_spread: NonNegative
     lesions: Cases
     beyond_progression: Probability
+    changeover_weeks: NonNegative
 
 
 class Immune(Sourced):

@@ -7,8 +7,10 @@ strikes out the clauses that need it, for all patients at once. So a guideline o
 bitwise operations, in NumPy as inside compiled JAX: the module of arrays is an argument, ``xp``.
 """
 
+import functools
+import operator
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,18 +28,21 @@ POINTS = {"contraindicated": -1.0, "not_recommended": -0.5, "off_guideline": -0.
 """Guideline points of a verdict; those of a recommendation are multiplied by its level's and by its acceptability."""
 LEVEL_POINTS = {"A": 1.0, "B": 0.9, "C": 0.8, "D": 0.6, "E": 0.5}
 
+_NONE = np.uint32(0)
+
 Array = Any
 """NumPy's or JAX's, batch last."""
 Words = NDArray[np.uint32]
-"""(W,) bits, one per clause."""
+"""(W,) bits, one per clause: the same for everybody."""
+Clauses = tuple[Array, ...]
+"""W words of (n,) uint32, a bit per clause: each patient's own. Word by word, so that a word without bits costs nothing."""
 
 
 class Hearing(NamedTuple):
     """What the panel makes of n patients. W words of 32 clauses each."""
 
-    rules: Array  # (W, n) clauses that hold, as bits
-    experts: tuple[Array, ...]  # (W, n) clauses on which each expert would act, about regimens that can be given
-    against: Array  # (R, n) bool, whether a rule advises against a regimen
+    rules: Clauses  # those that hold
+    experts: tuple[Clauses, ...]  # those on which each expert would act, about regimens that can be given
     first: Array  # (n,) int32 the guideline's first choice
     pause: Array  # (n,) bool, whether a holiday is an option by itself
     nothing: Array  # (n,) bool, whether nothing else than supportive care is left
@@ -142,45 +147,50 @@ class Panel:
         """
         line, progressed = facts["line"], facts["progressed"] > 0.5
         turns = allowed[self._holiday, 0].astype(np.int32)  # 1, but known at run time only, even at the first visit
-        clauses = xp.where(treatment >= 0, xp.take(xp.asarray(self._of), xp.maximum(treatment, 0), axis=0).T, np.uint32(0))
-        going_on = xp.where(progressed, np.uint32(0), clauses)
-        stale = xp.where(progressed, clauses, np.uint32(0)) & self._recommends[:, None]
+        clauses = [xp.where(treatment >= 0, word, _NONE) for word in self._about(xp, xp.maximum(treatment, 0))]
+        going_on = _each(lambda word: xp.where(progressed, _NONE, word), clauses)
+        stale = _each(lambda word, bits: xp.where(progressed, word, _NONE) & bits, clauses, self._recommends)
 
         failed = self._struck(xp, self._plain, facts, line)
-        started, continued = failed | self._struck(xp, self._own, facts, line), failed
+        started, continued = _or(failed, self._struck(xp, self._own, facts, line)), failed
         for _, missing, _ in self._own:  # while a line goes on, its regimen has not been had before
-            continued = continued | missing[:, None]
+            continued = _or(continued, missing)
         before = ChainMap({"line": line - 1}, facts)  # type: ignore[arg-type] # read only
-        started = started | self._struck(xp, self._on_line, facts, line)
-        continued = continued | self._struck(xp, self._on_line, before, line)
-        anyway = ~_choose(going_on, continued, started) & ~stale
-        off_line = _choose(going_on, self._missed_lines(xp, line), self._missed_lines(xp, line + 1))
+        started = _or(started, self._struck(xp, self._on_line, facts, line))
+        continued = _or(continued, self._struck(xp, self._on_line, before, line))
+        anyway = _each(lambda on, one, other, old: ~_choose(on, one, other) & ~old, going_on, continued, started, stale)
+        off_line = _each(_choose, going_on, self._missed_lines(xp, line), self._missed_lines(xp, line + 1))
         anyway, off_line, going_on = _settled(xp, turns, (anyway, off_line, going_on))
-        holds = anyway & ~off_line
+        holds = _each(lambda word, off: word & ~off, anyway, off_line)
 
-        against = self._speak_of(xp, holds & ~self._recommends[:, None])
-        possible = self._recommends[:, None] & self._spread(xp, allowed & ~against)
-        possible, against = _settled(xp, turns, (possible, against))
-        usable = holds & possible
-        experts = _settled(xp, turns, self._votes(xp, facts, usable, anyway & possible, going_on))
-        first = xp.where(_some(xp, usable & going_on), treatment, self._first(xp, usable))
+        against = self._speak_of(xp, _and(holds, ~self._recommends))
+        possible = _and(self._spread(xp, allowed & ~against), self._recommends)
+        possible, holds = _settled(xp, turns, (possible, holds))
+        usable = _and(holds, possible)
+        experts = self._votes(xp, facts, usable, _and(anyway, possible), going_on)
+        first = xp.where(_some(_and(usable, going_on)), treatment, self._first(xp, usable)).astype(np.int32)
         stays = xp.any((xp.arange(len(self._names))[:, None] == treatment) & allowed, 0) & ~progressed
-        forbidden = _some(xp, holds & going_on & self._forbids[:, None])
+        forbidden = _some(_and(_and(holds, going_on), self._forbids))
         pause = waiting | ((line > 0.5) & ~progressed & (~stays | forbidden))
-        nothing = ~_some(xp, usable & self._active[:, None])
-        return Hearing(holds, experts, against, first.astype(np.int32), pause, nothing)
+        nothing = ~_some(_and(usable, self._active))
+        return Hearing(holds, *_settled(xp, turns, (experts, first, pause, nothing)))
 
-    def _votes(self, xp: Any, facts: Mapping[str, Array], now: Array, anyway: Array, going_on: Array) -> tuple[Array, ...]:
-        """(W, n) for each expert, from the clauses that hold ``now`` or, at whatever line, ``anyway``."""
+    def _votes(
+        self, xp: Any, facts: Mapping[str, Array], now: Clauses, anyway: Clauses, going_on: Clauses
+    ) -> tuple[Clauses, ...]:
+        """What each expert would act on, of the clauses that hold ``now`` or, at whatever line, ``anyway``."""
         votes = []
         for accepted, refused, frail, early in self._experts:
-            acts = (anyway if early else now) & (accepted & ~self._resort)[:, None]
+            acts = _and(anyway if early else now, accepted & ~self._resort)
             if frail is not None:
-                acts = acts & ~xp.where(frail.holds(facts), refused[:, None], np.uint32(0))
-            keeps = _some(xp, acts & going_on)
-            acts = acts & xp.where(keeps, going_on | self._leaves[:, None], ~np.uint32(0))
-            idle = ~_some(xp, acts & self._active[:, None])
-            votes.append(acts | (anyway & xp.where(idle, self._resort[:, None], np.uint32(0))))
+                too_much = frail.holds(facts)
+                acts = _each(lambda word, bits, at=too_much: word & ~xp.where(at, bits, _NONE), acts, refused)
+            keeps = _some(_and(acts, going_on))
+            acts = _each(lambda word, on, bits, at=keeps: word & xp.where(at, on | bits, ~_NONE), acts, going_on, self._leaves)
+            idle = ~_some(_and(acts, self._active))
+            votes.append(
+                _each(lambda word, any_, bits, at=idle: word | (any_ & xp.where(at, bits, _NONE)), acts, anyway, self._resort)
+            )
         return tuple(votes)
 
     def shares(self, xp: Any, hearing: Hearing) -> Array:
@@ -194,27 +204,27 @@ class Panel:
         """(R, n) bool: the regimens that at least one expert accepts."""
         index = xp.arange(len(self._names))[:, None]
         everybody = ((index == self._holiday) & hearing.pause) | ((index == self._supportive) & hearing.nothing)
-        return self._speak_of(xp, _union(hearing.experts)) | everybody
+        return self._speak_of(xp, functools.reduce(_or, hearing.experts)) | everybody
 
     def opinion(self, xp: Any, hearing: Hearing, given: Array) -> Opinion:
         """What the panel says of the regimens ``given`` (n,)."""
-        about = xp.take(xp.asarray(self._of), given, axis=0).T
+        about = self._about(xp, given)
+        rules = _and(hearing.rules, about)
 
-        def said(clauses: Array) -> Array:
-            return xp.any((clauses & about) != 0, 0)
+        def said(bits: Words) -> Array:
+            return _some(_and(rules, bits))
 
         usual = ((given == self._holiday) & hearing.pause) | ((given == self._supportive) & hearing.nothing)
-        votes = sum(said(acts).astype(np.float32) for acts in hearing.experts) / len(self._experts)
-        unwise = said(hearing.rules & ~self._recommends[:, None])
-        forbidden = said(hearing.rules & self._forbids[:, None])
+        votes = sum(_some(_and(acts, about)).astype(np.float32) for acts in hearing.experts) / len(self._experts)
+        unwise, forbidden = said(~self._recommends), said(self._forbids)
         share = xp.where(unwise, 0.0, xp.where(usual, 1.0, votes))
 
         # A recommendation for other lines, which some experts follow, counts as one for later.
         worth, code = xp.full(given.shape, POINTS["later"] * LEVEL_POINTS["C"], np.float32), xp.full(given.shape, 3, np.int32)
-        for value, clauses in self._worth:
-            worth = xp.where(said(hearing.rules & clauses[:, None]), value, worth)
-        for status, clauses in self._status.items():
-            code = xp.where(said(hearing.rules & clauses[:, None]), VERDICTS.index(status), code)
+        for value, bits in self._worth:
+            worth = xp.where(said(bits), value, worth)
+        for status, bits in self._status.items():
+            code = xp.where(said(bits), VERDICTS.index(status), code)
         worth = xp.where(usual, xp.maximum(worth, POINTS["option"]), worth)
         code = xp.where(usual, xp.maximum(code, VERDICTS.index("option")), code)
 
@@ -224,34 +234,41 @@ class Panel:
         points = xp.where(forbidden, POINTS["contraindicated"], xp.where(unwise, POINTS["not_recommended"], points))
         return Opinion(code.astype(np.int32), share.astype(np.float32), points.astype(np.float32))
 
-    def _struck(self, xp: Any, atoms: list[Any], facts: Mapping[str, Array], like: Array) -> Array:
-        """(W, n) the clauses that fail by these atoms."""
-        out = xp.zeros((self._size, *like.shape), np.uint32)
+    def _about(self, xp: Any, regimens: Array) -> Clauses:
+        """All clauses about the ``regimens`` (n,)."""
+        return tuple(xp.take(xp.asarray(bits), regimens) for bits in self._of.T)
+
+    def _struck(self, xp: Any, atoms: list[Any], facts: Mapping[str, Array], like: Array) -> Clauses:
+        """The clauses that fail by these atoms."""
+        out: Clauses = (xp.zeros(like.shape, np.uint32),) * self._size
         for expression, missing, unwanted in atoms:
-            out = out | xp.where(expression.holds(facts), unwanted[:, None], missing[:, None])
+            at = expression.holds(facts)
+            out = tuple(
+                word | xp.where(at, no, yes) if yes or no else word for word, yes, no in zip(out, missing, unwanted, strict=True)
+            )
         return out
 
-    def _missed_lines(self, xp: Any, coming: Array) -> Array:
-        """(W, n) the clauses of rules that are for other lines than the ``coming`` one (n,)."""
-        out = xp.zeros((self._size, *coming.shape), np.uint32)
+    def _missed_lines(self, xp: Any, coming: Array) -> Clauses:
+        """The clauses of rules that are for other lines than the ``coming`` one (n,)."""
+        out: Clauses = (xp.zeros(coming.shape, np.uint32),) * self._size
         for numbers, clauses in self._lines:
-            at = coming == numbers[0]
-            for number in numbers[1:]:
-                at = at | (coming == number)
-            out = out | xp.where(at, np.uint32(0), clauses[:, None])
+            at = functools.reduce(operator.or_, [coming == number for number in numbers])
+            out = _each(lambda word, bits, at=at: word | xp.where(at, _NONE, bits), out, clauses)
         return out
 
-    def _speak_of(self, xp: Any, clauses: Array) -> Array:
-        """(R, n) bool: whether any of the ``clauses`` (W, n) is about a regimen."""
-        return xp.stack([xp.any((clauses & of[:, None]) != 0, 0) for of in self._of])
+    def _speak_of(self, xp: Any, clauses: Clauses) -> Array:
+        """(R, n) bool: whether any of the ``clauses`` is about a regimen."""
+        return xp.stack([_some(_and(clauses, of)) for of in self._of])
 
-    def _spread(self, xp: Any, regimens: Array) -> Array:
-        """(W, n) all clauses about the regimens (R, n)."""
-        return _union([xp.where(row, of[:, None], np.uint32(0)) for row, of in zip(regimens, self._of, strict=True)])
+    def _spread(self, xp: Any, regimens: Array) -> Clauses:
+        """All clauses about the regimens (R, n)."""
+        return functools.reduce(
+            _or, [_each(lambda bits, at=at: xp.where(at, bits, _NONE), of) for at, of in zip(regimens, self._of, strict=True)]
+        )
 
     def _first(self, xp: Any, usable: Array) -> Array:
-        """(n,) the regimen of the first of the clauses (W, n); supportive care where there is none."""
-        index = xp.full(usable.shape[1:], -1, np.int32)
+        """(n,) the regimen of the first of the clauses; supportive care where there is none."""
+        index = xp.full(usable[0].shape, -1, np.int32)
         for word in reversed(range(self._size)):
             lowest = usable[word] & (~usable[word] + np.uint32(1))
             place = xp.bitwise_count(lowest - np.uint32(1)).astype(np.int32) + 32 * word
@@ -260,14 +277,27 @@ class Panel:
         return xp.where(index >= 0, chosen, self._supportive)
 
 
+def _each(work: Callable[..., Array], *parts: Iterable[Array]) -> Clauses:
+    """``work`` done word by word."""
+    return tuple(work(*words) for words in zip(*parts, strict=True))
+
+
+def _and(one: Clauses, other: Clauses | Words) -> Clauses:
+    return _each(operator.and_, one, other)
+
+
+def _or(one: Clauses, other: Clauses | Words) -> Clauses:
+    return _each(operator.or_, one, other)
+
+
 def _choose(which: Array, one: Array, other: Array) -> Array:
     """The bits of ``one`` where ``which`` has them set, else those of ``other``."""
     return (one & which) | (other & ~which)
 
 
-def _some(xp: Any, clauses: Array) -> Array:
-    """(n,) bool: whether there is any of the ``clauses`` (W, n)."""
-    return xp.any(clauses != 0, 0)
+def _some(clauses: Clauses) -> Array:
+    """(n,) bool: whether there is any of the ``clauses``."""
+    return functools.reduce(operator.or_, clauses) != 0
 
 
 def _settled(xp: Any, turns: Array, arrays: Any) -> Any:
@@ -281,10 +311,3 @@ def _settled(xp: Any, turns: Array, arrays: Any) -> Any:
     import jax
 
     return jax.lax.fori_loop(0, turns, lambda turn, now: jax.tree.map(lambda a: a | (turn < 0).astype(a.dtype), now), arrays)
-
-
-def _union(parts: Any) -> Array:
-    result = parts[0]
-    for part in parts[1:]:
-        result = result | part
-    return result

@@ -27,39 +27,25 @@ NEW = 1e-3
 
 
 class Ledger(NamedTuple):
-    """Faded numbers of decisions. S strata of need (by first choice), R regimens, G groups of all attributes together."""
+    """Faded numbers of decisions."""
 
-    joint: jax.Array  # (S * R * G,)
-    group: jax.Array  # (S * G,)
-    choice: jax.Array  # (S * R,)
-    stratum: jax.Array  # (S,)
+    counts: jax.Array  # (S, R, G): strata of need (by first choice), regimens chosen, groups of all attributes one after another
 
 
 def empty_ledger(scenario: Scenario) -> Ledger:
     """A ledger in which nothing was decided yet."""
     regimens, groups = len(scenario.regimens), sum(len(names) for _, names in scenario.groups)
-    sizes = regimens * regimens * groups, regimens * groups, regimens * regimens, regimens
-    return Ledger(*(jnp.zeros(size, jnp.float32) for size in sizes))
+    return Ledger(jnp.zeros((regimens, regimens, groups), jnp.float32))
 
 
-def decided(before: Journey, given: jax.Array) -> jax.Array:
-    """(n,) bool: whether something was decided. Going on without progression is no decision; starting, switching, stopping is."""
-    return (given != before.state.last) | (before.state.progressed > 0.5)
+def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
+    """(n,) bool: whether something was decided.
 
-
-class _Places(NamedTuple):
-    joint: jax.Array  # (A, n)
-    group: jax.Array  # (A, n)
-    choice: jax.Array  # (n,)
-    stratum: jax.Array  # (n,)
-
-
-def _places(scenario: Scenario, groups: jax.Array, need: jax.Array, given: jax.Array) -> _Places:
-    sizes = [len(names) for _, names in scenario.groups]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-    one = groups.astype(jnp.int32) + starts[:, None]
-    choice = need * len(scenario.regimens) + given
-    return _Places(choice * sum(sizes) + one, need * sum(sizes) + one, choice, need)
+    Starting, switching and stopping are decisions, and so is staying on a treatment after progression. Going on without
+    progression is none, nor is going on without treatment.
+    """
+    idle = (given == scenario.holiday) | (given == scenario.supportive)
+    return (given != before.state.last) | ((before.state.progressed > 0.5) & ~idle)
 
 
 def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array, given: jax.Array) -> tuple[Ledger, jax.Array]:
@@ -76,21 +62,23 @@ def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array,
         The ledger after it, and (A, n) how surprising each decision was by the ledger before it, in nats; 0 where
         nothing was decided.
     """
-    made = decided(before, given) & (before.state.alive > 0.5)
-    at = _places(scenario, before.patient.groups, need, given)
+    made = decided(scenario, before, given) & (before.state.alive > 0.5)
+    counts, sizes = ledger.counts, [len(names) for _, names in scenario.groups]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    group = before.patient.groups.astype(jnp.int32) + starts[:, None]
+    by_choice = jnp.sum(counts[..., : sizes[0]], -1)  # every attribute counts every decision once
+    in_group = need * counts.shape[2] + group
+    place = (need * counts.shape[1] + given) * counts.shape[2] + group
     # A choice that was never made in a stratum tells nothing of a group: both shares get the same small number.
-    decisions = jnp.take(ledger.stratum, at.stratum) + NEW * len(scenario.regimens)
-    group = jnp.take(ledger.group, at.group)
-    usual = (jnp.take(ledger.choice, at.choice) + NEW) / decisions
-    ours = (jnp.take(ledger.joint, at.joint) + NEW * group / decisions + PRIOR * usual) / (group + PRIOR)
-    surprise = jnp.where(made, jnp.log(ours / usual), 0.0)
+    decisions = jnp.take(jnp.sum(by_choice, 1), need) + NEW * counts.shape[1]
+    usual = (jnp.take(by_choice.ravel(), need * counts.shape[1] + given) + NEW) / decisions
+    ours = jnp.take(jnp.sum(counts, 1).ravel(), in_group)
+    share = (jnp.take(counts.ravel(), place) + NEW * ours / decisions + PRIOR * usual) / (ours + PRIOR)
+    surprise = jnp.where(made, jnp.log(share / usual), 0.0)
     one = made.astype(jnp.float32)
     fade = 0.5 ** (jnp.sum(one) / HALF_LIFE)
-
-    def add(counts: jax.Array, place: jax.Array) -> jax.Array:
-        return (counts * fade).at[place.reshape(-1)].add(jnp.broadcast_to(one, place.shape).reshape(-1), mode="drop")
-
-    return Ledger(*(add(counts, place) for counts, place in zip(ledger, at, strict=True))), surprise
+    added = (counts * fade).ravel().at[place.ravel()].add(jnp.broadcast_to(one, place.shape).ravel(), mode="drop")
+    return Ledger(added.reshape(counts.shape)), surprise
 
 
 def fairness(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
@@ -109,11 +97,10 @@ class Divergence(NamedTuple):
 
 def divergence(scenario: Scenario, ledger: Ledger) -> dict[str, Divergence]:
     """What the ledger shows, by protected attribute."""
-    regimens = len(scenario.regimens)
-    joint = np.asarray(ledger.joint, float).reshape(regimens, regimens, -1)
+    every_count = np.asarray(ledger.counts, float)
     result, start = {}, 0
     for name, levels in scenario.groups:
-        counts = joint[:, :, start : start + len(levels)]
+        counts = every_count[:, :, start : start + len(levels)]
         start += len(levels)
         every = counts.sum()
         if every <= 0:

@@ -71,6 +71,7 @@ def step(
     chance: Chance = Expected() if expected else Sampled(key, state.cycle + 1)
     choose = _choose_mixture if expected else _choose_one
     given, last, exposure, rows, treatment, new_line = choose(scenario, params, state, decision)
+    free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug is there
     state = _start_line(state, treatment, new_line)
     mechanisms, organs = len(scenario.mechanisms), len(scenario.organs)
     kill, severe = rows[:mechanisms], rows[mechanisms : mechanisms + organs]
@@ -95,7 +96,7 @@ def step(
     )
     immune = np.flatnonzero(scenario.immune)
     static = np.flatnonzero(scenario.static)
-    effect = kill * patient.sensitivity * (taken * (1 - (1 - params.beyond) * state.progressed))
+    effect = kill * patient.sensitivity * (taken * (1 - free) * (1 - (1 - params.beyond) * state.progressed))
     response = tumour.immune_response(params, state.response, effect[immune])
     effect = effect * jnp.exp(-params.fading[:, None] * exposure)
     killed = tumour.clone_kill(params, effect, response, immune, static)
@@ -188,6 +189,12 @@ def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: 
         treatment=state.treatment * (1 - share) + active,
         new_line=share - jnp.sum(jnp.minimum(active, state.treatment), 0),
     )
+
+
+def _under_treatment(params: Params, state: State) -> jax.Array:
+    """(n,) 1 where the last cycle belonged to a line of anti-cancer treatment; in the expected reading the share of lines begun."""
+    begun = jnp.sum(state.treatment, 0) if state.treatment.ndim == 2 else (state.treatment >= 0).astype(jnp.float32)
+    return begun * jnp.take(jnp.asarray(params.active), state.last, mode="clip")
 
 
 def _start_line(state: State, treatment: jax.Array, new: jax.Array) -> State:

@@ -42,7 +42,7 @@ FOLLOW_UP = 24.0, 75.0
 """Months of follow-up in the fit: at least, at most."""
 MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04}
 """A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much."""
-WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 1.3, "ratio": 1.0}
+WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 2.6, "ratio": 1.0}
 ROBUST = 2.0
 """Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
 PULL = 0.30
