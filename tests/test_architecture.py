@@ -20,6 +20,7 @@ ROOMS = [
     "trials",
     "journeys",
     "fairness",
+    "evaluation",
     "testing",
     "cli",
 ]
