@@ -270,6 +270,10 @@ def test_going_on_is_no_decision(lung):
     need, given = np.full(3, 2, np.int32), np.array([2, 0, 2], np.int32)
     ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), journey._replace(state=state), need, given)
     assert divergence(lung.scenario, ledger)["sex"].decisions == 2, "stopping is one, and staying after progression"
+    untreated = state._replace(last=jnp.full(3, lung.scenario.supportive), progressed=jnp.ones(3))
+    given = np.array([lung.scenario.supportive, lung.scenario.holiday, 2], np.int32)
+    ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), journey._replace(state=untreated), need, given)
+    assert divergence(lung.scenario, ledger)["sex"].decisions == 2, "going on without treatment is none"
     dead = journey._replace(state=state._replace(alive=jnp.zeros(3)))
     ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), dead, need, given)
     assert divergence(lung.scenario, ledger)["sex"].decisions == 0

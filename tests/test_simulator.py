@@ -308,6 +308,29 @@ def test_scans_follow_their_schedule(nsclc, weeks, cycles):
     assert tuple(due[:4]) == cycles
 
 
+def test_a_new_regimen_right_after_another_starts_late():
+    """Docetaxel after a cycle of platinum-pemetrexed, whose effect it does not share; nothing is lost after a pause."""
+    engine, sampled, _ = compiled("nsclc")
+    names = list(engine.scenario.regimens)
+    first, second = names.index("platinum_pemetrexed"), names.index("docetaxel")
+    assert engine.card.growth.changeover_weeks == 2
+    late, _ = sampled(journeys(engine, 3), np.full(N, first, np.int32))
+
+    def shrunk(journey, choice=second):
+        """(n,) log cm3 less than under supportive care."""
+        treated, _ = sampled(journey, np.full(N, choice, np.int32))
+        untreated, _ = sampled(journey, np.full(N, engine.scenario.supportive, np.int32))
+        return np.asarray(untreated.state.clones[0] - treated.state.clones[0])
+
+    state = late.state._replace(held=jnp.zeros(N), performance=jnp.zeros(N), progressed=jnp.zeros(N))
+    late = late._replace(state=state)
+    rested = late._replace(state=state._replace(last=jnp.full(N, engine.scenario.holiday)))
+    there = shrunk(rested) > 0.01  # treatment has begun, the patient is alive
+    assert there.sum() > N // 2
+    np.testing.assert_allclose(shrunk(late)[there], shrunk(rested)[there] / 3, rtol=0.02)
+    np.testing.assert_array_equal(shrunk(late, first), shrunk(rested, first))  # going on loses nothing
+
+
 def test_immune_responses_are_kept_by_mechanism():
     """A clone that escapes one immune drug alone is still held by the other."""
     engine, sampled, _ = compiled("melanoma")

@@ -192,7 +192,7 @@ def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: 
 
 
 def _under_treatment(params: Params, state: State) -> jax.Array:
-    """(n,) 1 where the last cycle belonged to a line of anti-cancer treatment; in the expected reading the share of lines begun."""
+    """(n,) 1 where the last cycle was one of anti-cancer treatment; in the expected reading the share of lines begun."""
     begun = jnp.sum(state.treatment, 0) if state.treatment.ndim == 2 else (state.treatment >= 0).astype(jnp.float32)
     return begun * jnp.take(jnp.asarray(params.active), state.last, mode="clip")
 
