@@ -66,7 +66,7 @@ class Progress:
 # ------------------------------------------------------------------------------------------------ networks
 
 
-def _network(key: jax.Array, sizes: Sequence[int], last: float) -> Layers:
+def network(key: jax.Array, sizes: Sequence[int], last: float) -> Layers:
     """Orthogonal weights, no bias; ``last`` scales the last layer's."""
     layers = []
     for index, (width, next_width) in enumerate(itertools.pairwise(sizes)):
@@ -76,7 +76,8 @@ def _network(key: jax.Array, sizes: Sequence[int], last: float) -> Layers:
     return layers
 
 
-def _forward(layers: Layers, x: jax.Array) -> jax.Array:
+def forward(layers: Layers, x: jax.Array) -> jax.Array:
+    """(n, out) of the network for ``x`` (n, in)."""
     for weights, bias in layers[:-1]:
         x = jnp.tanh(x @ weights + bias)
     return x @ layers[-1][0] + layers[-1][1]
@@ -108,7 +109,7 @@ def _split(rows: jax.Array, parts: Sequence[int]) -> list[jax.Array]:
 
 
 def _choices(layers: Layers, seen: jax.Array, mask: jax.Array, parts: tuple[int, ...]) -> _Choices:
-    scores = jnp.where(mask, _forward(layers, seen), -1e9)
+    scores = jnp.where(mask, forward(layers, seen), -1e9)
     return _Choices(jnp.concatenate([jax.nn.log_softmax(part) for part in _split(scores, parts)], 1), parts)
 
 
@@ -152,7 +153,7 @@ def _round(
         Where training stands, and (3,): sum of finished returns, episodes finished, mean entropy.
     """
     at, met = _roll_out(engine, settings, parts, at)
-    last = _forward(at.critic, at.seen)[:, 0]
+    last = forward(at.critic, at.seen)[:, 0]
     advantage = _advantages(settings, met, last)
     target = advantage + met.value
     order = jax.random.split(at.key, settings.epochs + 1)
@@ -163,7 +164,7 @@ def _round(
         gain = (gain - jnp.mean(gain)) / (jnp.std(gain) + 1e-8)
         ratio = jnp.exp(choices.of(flat.action) - flat.log_probability)
         better = jnp.minimum(ratio * gain, jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip) * gain)
-        miss = jnp.mean(jnp.square(_forward(networks[1], flat.seen)[:, 0] - goal))
+        miss = jnp.mean(jnp.square(forward(networks[1], flat.seen)[:, 0] - goal))
         entropy = jnp.mean(choices.entropy())
         return -jnp.mean(better) + settings.value * miss - settings.entropy * share * entropy, entropy
 
@@ -200,7 +201,7 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
             at.mask,
             action,
             choices.of(action),
-            _forward(at.critic, at.seen)[:, 0],
+            forward(at.critic, at.seen)[:, 0],
             outcome.reward * settings.scale,
             ended,
             jnp.where(ended, so_far, 0.0),
@@ -253,8 +254,8 @@ def train(
     parts = _parts(engine)
     key, *keys = jax.random.split(jax.random.key(seed), 3)
     width, choices = len(engine.kind.fields), sum(parts)
-    actor = _network(keys[0], (width, *settings.hidden, choices), 0.01)
-    critic = _network(keys[1], (width, *settings.hidden, 1), 1.0)
+    actor = network(keys[0], (width, *settings.hidden, choices), 0.01)
+    critic = network(keys[1], (width, *settings.hidden, 1), 1.0)
     size = settings.envs * settings.length
     rounds = -(-settings.steps // size)
     rate = optax.linear_schedule(settings.rate, 0.0, rounds * settings.epochs * settings.batches)

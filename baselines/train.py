@@ -1,0 +1,155 @@
+"""Train one baseline: an environment, an algorithm and a seed give a policy as an ONNX file and a learning curve."""
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from onco_gym.agents import ppo, rollout
+from onco_gym.agents.files import load_agent
+from onco_gym.agents.onnxfile import save_mlp_onnx
+from onco_gym.interfaces.engine import Engine
+
+HERE = Path(__file__).parent
+D3RLPY = HERE.parent / ".venv-d3rlpy" / "bin" / "python"
+TRAINING = 2**40
+"""Training patients have seeds from here on; evaluations count up from 0."""
+
+Curve = list[tuple[int, float]]
+"""(environment steps, mean return of the episodes that ended lately)."""
+OnStep = Callable[[float], None]
+"""Called with the share of the training that is done."""
+
+
+def sb3(
+    algorithm: str,
+    env_id: str,
+    engine: Engine,
+    settings: dict[str, Any],
+    seed: int,
+    policy: Path,
+    on_step: OnStep,
+    tensorboard: str | None,
+) -> Curve:
+    """PPO, A2C, DQN and SAC by Stable-Baselines3, MaskablePPO by sb3-contrib."""
+    import torch
+    from sb3_contrib import MaskablePPO
+    from stable_baselines3 import A2C, DQN, PPO, SAC
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    import onco_gym
+    from onco_gym.agents.sb3 import export
+
+    torch.set_num_threads(1)
+    make = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO}[algorithm]
+    steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
+    weights = {name: scale * weight for name, weight in engine.weights.items()}
+    env = VecMonitor(onco_gym.make_sb3(env_id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights))
+    model = make("MlpPolicy", env, seed=seed, device="cpu", tensorboard_log=tensorboard, **settings)
+    curve: Curve = []
+
+    class Report(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls % max(1, steps // envs // 50) == 0 and model.ep_info_buffer:
+                curve.append((self.num_timesteps, float(np.mean([one["r"] for one in model.ep_info_buffer])) / scale))
+            on_step(min(self.num_timesteps / steps, 1.0))
+            return True
+
+    model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id.split('/')[-1]}-{algorithm}-{seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model.zip")
+        export(Path(folder) / "model.zip", policy, engine)
+    return curve
+
+
+def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+    """:mod:`onco_gym.agents.ppo`."""
+    chosen = ppo.Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+    curve: Curve = []
+
+    def report(progress: ppo.Progress) -> None:
+        if np.isfinite(progress.mean_return):
+            curve.append((progress.steps, round(progress.mean_return, 4)))
+        on_step(min(progress.steps / chosen.steps, 1.0))
+
+    agent = ppo.train(engine, chosen, seed, report)
+    save_mlp_onnx(policy, agent.layers, engine)
+    return curve[:: max(1, len(curve) // 50)]
+
+
+def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+    """Behaviour cloning: a network that gives the clinician's decisions the highest likelihood."""
+    run = rollout(
+        engine, load_agent("clinician", engine, seed), settings["episodes"], seed=TRAINING + seed * 2**32, keep_observations=True
+    )
+    assert run.observations is not None
+    made = run.actions >= 0
+    seen, chosen = run.observations[made], run.actions[made]
+    sizes = (seen.shape[1], *settings["hidden"], len(engine.scenario.regimens))
+    layers = ppo.network(jax.random.key(seed), sizes, 0.01)
+    batches = len(chosen) // settings["batch"]
+    adam = optax.adam(optax.cosine_decay_schedule(settings["rate"], batches * settings["epochs"]))
+
+    def loss(layers: ppo.Layers, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(ppo.forward(layers, x), y))
+
+    @jax.jit
+    def update(layers: ppo.Layers, state: Any, x: jax.Array, y: jax.Array) -> tuple[ppo.Layers, Any]:
+        change, state = adam.update(jax.grad(loss)(layers, x, y), state)
+        return optax.apply_updates(layers, change), state
+
+    state, rng = adam.init(layers), np.random.default_rng(seed)
+    for epoch in range(settings["epochs"]):
+        for which in np.array_split(rng.permutation(len(chosen))[: batches * settings["batch"]], batches):
+            layers, state = update(layers, state, seen[which], chosen[which])
+        on_step((epoch + 1) / settings["epochs"])
+    save_mlp_onnx(policy, [(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], engine)
+    return []
+
+
+def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+    """Conservative Q-learning by d3rlpy, in an environment of its own: it pins an older Gymnasium."""
+    from onco_gym.evaluation.dataset import write_dataset
+
+    if not D3RLPY.exists():
+        raise FileNotFoundError(f"{D3RLPY.relative_to(HERE.parent)} is missing: make .venv-d3rlpy/.installed")
+    with tempfile.TemporaryDirectory() as root:
+        data = write_dataset(
+            env_id, "clinician", settings["episodes"], TRAINING + seed * 2**32, "oncology/clinician-v0", root=root
+        )
+        on_step(0.3)
+        script, steps = HERE / "offline_d3rlpy.py", settings["steps"]
+        command = [D3RLPY, script, data.path, "--out", policy, "--steps", steps, "--seed", seed]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"offline_d3rlpy.py failed:\n{done.stderr}")
+    return []
+
+
+def train(
+    env_id: str,
+    algorithm: str,
+    engine: Engine,
+    settings: Mapping[str, Any],
+    seed: int,
+    policy: Path,
+    on_step: OnStep,
+    tensorboard: str | None = None,
+) -> Curve:
+    """Train, write the policy, return the learning curve."""
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    match algorithm:
+        case "jax_ppo":
+            return jax_ppo(engine, settings, seed, policy, on_step)
+        case "cloning":
+            return cloning(engine, settings, seed, policy, on_step)
+        case "cql":
+            return cql(env_id, settings, seed, policy, on_step)
+    return sb3(algorithm, env_id, engine, dict(settings), seed, policy, on_step, tensorboard)
