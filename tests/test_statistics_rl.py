@@ -53,7 +53,8 @@ def test_probability_of_improvement_by_hand():
 def test_profile_by_hand():
     found = performance_profile(column(0.1, 0.2, 0.3, 0.4), [0.0, 0.2, 0.35, 0.4])
     assert found.share.tolist() == [1.0, 0.5, 0.25, 0.0]  # above, not at
-    assert (found.low <= found.share).all() and (found.share <= found.high).all()
+    assert (found.low <= found.share).all()
+    assert (found.share <= found.high).all()
     assert found.low[0] == found.high[0] == 1
 
 
@@ -92,7 +93,7 @@ def test_improvement_is_symmetric_and_mann_whitneys(first, runs, seed):
 def test_profiles_fall_and_gaps_are_positive(scores):
     found = performance_profile(scores, np.linspace(-101, 101, 9), replicates=20)
     assert (np.diff(found.share) <= 0).all()
-    assert found.share[0] == 1 and found.share[-1] == 0
+    assert (found.share[0], found.share[-1]) == (1, 0)
     assert optimality_gap(scores, 50) >= -1e-9
 
 

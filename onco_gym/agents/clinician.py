@@ -54,7 +54,7 @@ ODDS: tuple[Odds, ...] = (
     Odds("age", 0.50, "estimate", above=75.0),
     Odds("ecog", 0.40, "estimate", above=1.0, once=False),
 )
-"""Odds ratios of treatment as the guideline says. Diseases other than lung cancer take the figures over, for lack of their own."""
+"""Odds ratios of treatment as the guideline says. Other diseases take lung cancer's figures over, for lack of their own."""
 
 UNDERTREATED = 0.08
 """Of patients without any of the above, the share who get less than the guideline says at the start of a line. Estimate: of US

@@ -20,8 +20,8 @@ def make_agent(name: str, card: Card, seed: int = 0, kind: str = "regimen") -> A
 
     Args:
         name: ``random``, ``guideline``, ``clinician``, or a regimen's name for the constant agent; the clinician is for plain
-            environments only. For dosing also ``adaptive:REGIMEN``; for
-            the workflow ``guideline`` orders what is indicated, and ``never`` and ``everything`` test otherwise.
+            environments only. For dosing also ``adaptive:REGIMEN``; for the workflow ``guideline`` orders what is indicated,
+            and ``never`` and ``everything`` test otherwise.
         card: the card.
         seed: of agents that draw.
         kind: of environment, as :data:`onco_gym.interfaces.engine.KINDS` has it.
@@ -31,7 +31,8 @@ def make_agent(name: str, card: Card, seed: int = 0, kind: str = "regimen") -> A
     """
     agent = {"regimen": _regimens, "dose": _doses, "workflow": _workflows}[kind](name, card, seed)
     if agent is None:
-        known = {"regimen": ["clinician", *scenario(card).regimens], "dose": [*dosed(card), "adaptive:REGIMEN"], "workflow": WAYS[1:]}[kind]
+        regimens = ["clinician", *scenario(card).regimens]
+        known = {"regimen": regimens, "dose": [*dosed(card), "adaptive:REGIMEN"], "workflow": WAYS[1:]}[kind]
         raise AgentError(f"there is no agent {name!r}; expected random, guideline, or one of {', '.join(known)}")
     return agent
 

@@ -1,6 +1,6 @@
-"""Statistics of scores over runs and tasks, after Agarwal et al., "Deep reinforcement learning at the edge of the statistical
-precipice", NeurIPS 2021 (arXiv:2108.13264).
+"""Statistics of scores over runs and tasks.
 
+After Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (arXiv:2108.13264).
 Scores are arrays of shape (runs, tasks). Intervals are percentiles of a stratified bootstrap: runs are drawn again, with
 replacement, within each task; tasks are not. Same seed, same interval. One task is a column: ``scores[:, None]``.
 """
