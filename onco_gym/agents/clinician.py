@@ -57,8 +57,7 @@ ODDS: tuple[Odds, ...] = (
 """Odds ratios of treatment as the guideline says. Other diseases take lung cancer's figures over, for lack of their own."""
 
 UNDERTREATED = 0.08
-"""Of patients without any of the above, the share who get less than the guideline says at the start of a line. Estimate: of US
-patients with advanced NSCLC about one in five to one in four have no systemic treatment, most of them old or unfit."""
+"""Of patients without any of the above, the share who get less than the guideline says at the start of a line. Estimate."""
 NO_TREATMENT = 0.5
 """Of those, who get supportive care where a less toxic regimen is listed as well; where none is, all do. Estimate."""
 ANOTHER = 0.15

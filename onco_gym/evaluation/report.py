@@ -12,9 +12,13 @@ import numpy as np
 from onco_gym.agents import Agent
 from onco_gym.evaluation.evaluate import Evaluation, EvaluationError
 from onco_gym.evaluation.statistics import Interval
-from onco_gym.evaluation.tables import fairness_rows, rows
+from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
 from onco_gym.files import replacing
-from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.interfaces.single import OncologyEnv
+from onco_gym.journeys import from_episode
+from onco_gym.journeys.picture import timeline
+from onco_gym.rewards import TERMS
 
 NOTE = "Research software, not for treating patients."
 COLOURS = ("#2f7fc1", "#d9772b", "#3d9970", "#a768b5", "#c84f4f", "#8a7a2f", "#5f8ca3", "#b0658a")
@@ -163,7 +167,7 @@ def _figure(draw: Callable[[Any], None], caption: str, height: float = 3.4) -> s
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = written.getvalue()
     drawing = text[text.index("<svg") :].replace(INK, "currentColor")
     label = f'<svg role="img" aria-label="{html.escape(caption)}"'
@@ -186,14 +190,11 @@ def _bars(
     axes.barh(places, values, 0.62, color=[_colour(number) for number in range(len(found))])
     axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, lw=1.2)
     reach = max(float((values + errors[1]).max()), 1e-9)
-    for place, value, error in zip(places, values, errors[1], strict=True):
-        axes.text(
-            max(value + error, 0) + 0.02 * reach, place, f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}", va="center"
-        )
+    for place, one, value, error in zip(places, found, values, errors[1], strict=True):
+        text = f"{value:,.1f}" if np.isfinite(one.value) else MISSING
+        axes.text(max(value + error, 0) + 0.02 * reach, place, text, va="center")
     axes.set(yticks=places, yticklabels=[one.agent for one in evaluations], ylim=(len(found) - 0.45, -0.55))
-    axes.set(
-        xlabel=f"{label}, percent" if times == 100 else label, xlim=(min(float((values - errors[0]).min()), 0), 1.15 * reach)
-    )
+    axes.set(xlabel=label, xlim=(min(float((values - errors[0]).min()), 0), 1.15 * reach))
 
 
 def _survival(axes: Any, evaluations: Sequence[Evaluation]) -> None:
@@ -222,12 +223,12 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
     """Three patients' timelines: those who lived shorter, as long, and longer than most under the agent."""
     order = np.argsort(first.runs.weeks, kind="stable")
     chosen = list(dict.fromkeys(int(order[round(share * (len(order) - 1))]) for share in (0.25, 0.5, 0.75)))
-    pictures = []
+    pictures, env = [], _single(engine, first.kind)
     for patient in chosen:
         caption = (
             f"Patient {patient} (seed {first.seed + patient}), who lived {first.runs.weeks[patient]:.0f} weeks when evaluated."
         )
-        data = base64.b64encode(_timeline(engine, first.kind, agent, first.seed + patient)).decode()
+        data = base64.b64encode(_timeline(env, agent, first.seed + patient)).decode()
         pictures.append(
             f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
@@ -239,21 +240,16 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
     return _section(f"Three patients of {first.agent}", "\n".join(pictures), note)
 
 
-def _timeline(engine: Engine, kind: str, agent: Agent, seed: int) -> bytes:
-    """The journey of one patient as a PNG."""
-    from onco_gym.interfaces.single import OncologyEnv
-    from onco_gym.journeys import from_episode
-    from onco_gym.journeys.picture import timeline
+def _single(engine: Engine, kind: str) -> OncologyEnv:
+    """An environment with one patient, on the same patients as ``engine``."""
+    terms = None if engine.terms == frozenset(TERMS) else tuple(engine.terms)
+    shared = make_engine(engine.card, None, engine.weights, engine.horizon, kind, terms)
+    cohort = None if shared is engine else engine.cohort
+    return OncologyEnv(engine.card, cohort, engine.weights, engine.horizon, kind, terms, render_mode="ansi")
 
-    env = OncologyEnv(
-        engine.card,
-        cohort=engine.cohort,
-        weights=engine.weights,
-        horizon=engine.horizon,
-        kind=kind,
-        terms=tuple(engine.terms),
-        render_mode="ansi",
-    )
+
+def _timeline(env: OncologyEnv, agent: Agent, seed: int) -> bytes:
+    """The journey of one patient as a PNG."""
     observation, info = env.reset(seed=seed)
     ended = False
     while not ended:
