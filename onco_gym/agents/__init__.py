@@ -1,6 +1,7 @@
 """Agents: one protocol, and the agents every board has."""
 
 from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose
+from onco_gym.agents.clinician import ClinicianAgent
 from onco_gym.agents.names import make_agent
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.rollout import Episodes, rollout
@@ -11,6 +12,7 @@ __all__ = [
     "AdaptiveDose",
     "Agent",
     "AgentError",
+    "ClinicianAgent",
     "ConstantAgent",
     "ConstantDose",
     "Episodes",

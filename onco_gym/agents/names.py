@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, dosed
+from onco_gym.agents.clinician import ClinicianAgent
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.simple import ConstantAgent, GuidelineAgent, Masks, Observations, RandomAgent
 from onco_gym.agents.workflow import WorkflowAgent
@@ -18,8 +19,9 @@ def make_agent(name: str, card: Card, seed: int = 0, kind: str = "regimen") -> A
     """An agent by name.
 
     Args:
-        name: ``random``, ``guideline``, or a regimen's name for the constant agent. For dosing also ``adaptive:REGIMEN``; for
-            the workflow ``guideline`` orders what is indicated, and ``never`` and ``everything`` test otherwise.
+        name: ``random``, ``guideline``, ``clinician``, or a regimen's name for the constant agent; the clinician is for plain
+            environments only. For dosing also ``adaptive:REGIMEN``; for the workflow ``guideline`` orders what is indicated,
+            and ``never`` and ``everything`` test otherwise.
         card: the card.
         seed: of agents that draw.
         kind: of environment, as :data:`onco_gym.interfaces.engine.KINDS` has it.
@@ -29,7 +31,8 @@ def make_agent(name: str, card: Card, seed: int = 0, kind: str = "regimen") -> A
     """
     agent = {"regimen": _regimens, "dose": _doses, "workflow": _workflows}[kind](name, card, seed)
     if agent is None:
-        known = {"regimen": scenario(card).regimens, "dose": [*dosed(card), "adaptive:REGIMEN"], "workflow": WAYS[1:]}[kind]
+        regimens = ["clinician", *scenario(card).regimens]
+        known = {"regimen": regimens, "dose": [*dosed(card), "adaptive:REGIMEN"], "workflow": WAYS[1:]}[kind]
         raise AgentError(f"there is no agent {name!r}; expected random, guideline, or one of {', '.join(known)}")
     return agent
 
@@ -42,6 +45,8 @@ def _regimens(name: str, card: Card, seed: int) -> Agent | None:
         return RandomAgent(seed)
     if name == "guideline":
         return GuidelineAgent(card)
+    if name == "clinician":
+        return ClinicianAgent(card, seed)
     return ConstantAgent(card, name) if name in scenario(card).regimens else None
 
 

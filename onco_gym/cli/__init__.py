@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from onco_gym.cli import environments, trials
+from onco_gym.cli import environments, evaluation, trials
 from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
 from onco_gym.registration import NAMESPACE
@@ -84,6 +84,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=seed, default=0, help="same seed, same patients, same chance; by default 0")
     add("--json", type=target, metavar="FILE", help="also write all figures there")
     add("--cohort", metavar="FILE", help="draw the patients from this Parquet file")
+    example = "evaluate clinician --env NSCLC --episodes 2000 --html report.html"
+    about = "Evaluate an agent beside the random and the guideline agent, with intervals."
+    add = command(evaluation.evaluate_command, about, example)
+    add("agent", metavar="AGENT", help="random, guideline, clinician, a regimen's name, or an agent's file")
+    add("--env", required=True, metavar="ID", help=f"{NAMESPACE}/NSCLC-v0, or NSCLC, or the path of a card (.toml)")
+    add("--episodes", type=count, default=1000, metavar="N", help="patients; by default 1000")
+    add("--seed", type=seed, default=0, help="same seed, same patients, same chance; by default 0")
+    add("--compare", nargs="+", action="extend", default=[], metavar="AGENT", help="evaluate these too, on the same patients")
+    add("--no-fairness", action="store_true", help="do not ask about patients' twins, which takes longer than all the rest")
+    add("--json", type=target, metavar="FILE", help="also write all figures there")
+    add("--html", type=target, metavar="FILE.html", help="also write a page with pictures there")
+    add("--engine", choices=("local", "ray"), default="local", help="where the work is done; by default local")
+    add("--address", metavar="ADDRESS", help="of the Ray cluster")
     example = "cohort nsclc -n 500 --where 'EGFR_L858R and age > 70' --do insurance=medicaid --out cohort.parquet"
     add = command(environments.cohort_command, "Write a cohort of patients to a Parquet file.", example, "CARD")
     add("-n", type=count, default=1000, metavar="N", help="patients; by default 1000")

@@ -1,0 +1,194 @@
+"""A clinician as cohorts of real patients show them: mostly the guideline, with practice variation and known disparities.
+
+Made for offline data: its choices vary, and it says how likely each was. What is unfair in it is there on purpose, so that a
+method that learns from such data can be asked whether it learnt that too.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents.simple import Facts, GuidelineAgent, Knowledge, Masks, Observations
+from onco_gym.cards import Card
+from onco_gym.cards.scenario import scenario
+from onco_gym.cards.schema import Categorical
+from onco_gym.knowledge import Guideline
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How the odds of being treated as the guideline says change with what is seen of a patient.
+
+    Attributes:
+        variable: the observation field or categorical variable.
+        level: of a categorical variable; for a number, None.
+        above: for a number: each unit above this counts, or all at once if ``once``.
+        once: whether being above counts once, however far.
+        times: the odds ratio.
+        source: its key in the cards' sources, or ``"estimate"``.
+    """
+
+    variable: str
+    times: float
+    source: str
+    level: str | None = None
+    above: float = 0.0
+    once: bool = True
+
+
+ODDS: tuple[Odds, ...] = (
+    # Any first-line treatment, Medicaid against commercial: hazard ratio 0.72, in biomarker-driven treatment 0.70 (gross2022:
+    # Gross, JNCCN 2022;20:479, advanced NSCLC, n = 7,010). A hazard ratio taken as an odds ratio.
+    Odds("insurance", 0.72, "gross2022", level="medicaid"),
+    # Not in that cohort; no better than Medicaid.
+    Odds("insurance", 0.65, "estimate", level="uninsured"),
+    # Between 0.83 (adamson2021: Adamson, AJMC 2021;27(7): treated within 30 days 43.7% and 48.4% where Medicaid was not
+    # expanded) and 0.43 (Hardy, Cancer 2009;115:2199, doi:10.1002/cncr.24248: chemotherapy in stages III-IV, 1991-2002).
+    Odds("race_ethnicity", 0.75, "estimate", level="black"),
+    # Fifths of area deprivation above the middle, and distance: directions are published, sizes are ours.
+    Odds("deprivation", 0.85, "estimate", above=3.0, once=False),
+    Odds("rural", 0.80, "estimate", above=0.5),
+    # Age and fitness: sizes are ours.
+    Odds("age", 0.50, "estimate", above=75.0),
+    Odds("ecog", 0.40, "estimate", above=1.0, once=False),
+)
+"""Odds ratios of treatment as the guideline says. Other diseases take lung cancer's figures over, for lack of their own."""
+
+UNDERTREATED = 0.08
+"""Of patients without any of the above, the share who get less than the guideline says at the start of a line. Estimate."""
+NO_TREATMENT = 0.5
+"""Of those, who get supportive care where a less toxic regimen is listed as well; where none is, all do. Estimate."""
+ANOTHER = 0.15
+"""Share of starts at which another regimen that the guideline lists is chosen. Estimate."""
+WEIGHTS = {"preferred": 3.0, "option": 2.0, "later": 1.0}
+"""How likely a listed regimen is chosen instead, by its status. Estimate."""
+BEYOND_PROGRESSION = 0.1
+"""Share of visits after progression at which the present regimen goes on. Estimate."""
+STAYS_UNTREATED = 0.8
+"""Share of visits at which a patient on supportive care stays on it although a regimen is recommended. Estimate."""
+PAUSE = 0.005
+"""Share of visits on treatment at which it is paused without need. Estimate."""
+
+
+class ClinicianAgent:
+    """Draws a regimen as a clinician might choose it, from what is observed only.
+
+    At the start of a line the guideline's first choice, or with stated probabilities another regimen that the guideline
+    lists, the present one although it failed, or less than recommended; see the constants of the module. The last is more likely
+    for patients who are old or unfit, and for those of groups of whom it is published (:data:`ODDS`).
+
+    A draw depends on the seed and on what is seen of the patient, on nothing else: not on the order of patients, nor on earlier
+    calls.
+
+    Args:
+        card: the card.
+        seed: same seed, same choices.
+    """
+
+    def __init__(self, card: Card, seed: int = 0) -> None:
+        self._scenario, self._guideline, self._known = scenario(card), Guideline(card), Knowledge(card)
+        self._follow = GuidelineAgent(card)
+        self._active = np.array([regimen.active for regimen in card.regimens])
+        self._toxicity = np.array([-sum(np.log1p(-share) for share in r.toxicity.values() if share < 1) for r in card.regimens])
+        self._weights = np.array([WEIGHTS.get(rule.status, 0.0) for rule in card.guideline])
+        levels = {v.name: v.levels for v in card.variables if isinstance(v, Categorical) and v.observed}
+        fields = {field.name for field in self._scenario.fields}
+        self._odds = [
+            (odds, levels[odds.variable].index(odds.level) if odds.level else -1)
+            for odds in ODDS
+            if (odds.level in levels.get(odds.variable, ()) if odds.level else odds.variable in fields)
+        ]
+        multipliers = np.random.default_rng(seed).integers(2**63, size=len(self._scenario.fields) + 1, dtype=np.uint64)
+        self._multipliers = 2 * multipliers + np.uint64(1)
+
+    def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
+        """(n,) regimen indices, drawn from :meth:`probabilities`."""
+        steps = np.cumsum(self.probabilities(observation, mask), axis=1)
+        chosen = (self._chance(observation)[:, None] * steps[:, -1:] >= steps).sum(1)
+        return np.asarray(chosen, np.int64)
+
+    def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) how likely each regimen is chosen."""
+        n, layout = len(observation), self._scenario
+        rows, every, known = np.arange(n), np.eye(len(layout.regimens)), self._known(observation)
+        advised = self._follow.act(observation, mask)
+        last = np.stack([known.raw(f"regimen_{name}") for name in layout.regimens], 1)
+        current, treated = last.argmax(1), last.max(1) > 0.5
+        on_treatment = treated & self._active[current]
+        starts = self._active[advised] & ~(on_treatment & (advised == current))
+        result = every[advised]
+
+        listed = self._listed(known, mask)
+        listed[rows, advised] = 0
+        other = _shares(listed, every[advised])
+        milder = _shares(listed * (self._toxicity < self._toxicity[advised][:, None]), every[np.full(n, layout.supportive)])
+        less = NO_TREATMENT * every[layout.supportive] + (1 - NO_TREATMENT) * milder
+        under = self._undertreated(known)[:, None]
+        usual = (1 - ANOTHER) * every[advised] + ANOTHER * other
+        result = np.where(starts[:, None], (1 - under) * usual + under * less, result)
+
+        goes_on = starts & on_treatment & (known["progressed"] > 0.5) & mask[rows, current]
+        result = _mixed(result, goes_on, BEYOND_PROGRESSION, every[current])
+        untreated = starts & treated & (current == layout.supportive)
+        result = _mixed(result, untreated, STAYS_UNTREATED, every[current])
+        pauses = on_treatment & (advised == current)
+        result = _mixed(result, pauses, PAUSE, every[np.full(n, layout.holiday)])
+        result = result * mask
+        total = result.sum(1, keepdims=True)
+        # Supportive care can always be given; whatever else was chosen and cannot be falls to it.
+        return np.where(total > 0, result / np.where(total > 0, total, 1), every[layout.supportive])
+
+    def _listed(self, known: Facts, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) weights of the regimens that the guideline lists for the next line and that can be given."""
+        matches, guideline = self._guideline.matches(known), self._guideline
+        prior = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1) > 0.5
+        weights = np.zeros(mask.shape)
+        advised_against = np.zeros(mask.shape, bool)
+        for rule, regimen in enumerate(guideline.regimen):
+            if guideline.recommends[rule]:
+                weights[:, regimen] = np.maximum(weights[:, regimen], self._weights[rule] * matches[rule])
+            else:
+                advised_against[:, regimen] |= matches[rule]
+        usable: NDArray[np.bool_] = mask & self._active & ~prior & ~advised_against
+        return weights * usable
+
+    def _undertreated(self, known: Facts) -> NDArray[np.float64]:
+        """(n,) the probability of less than the guideline says."""
+        odds = np.full(len(known["line"]), (1 - UNDERTREATED) / UNDERTREATED)
+        for one, level in self._odds:
+            seen = known[one.variable]
+            if one.level is not None:
+                units: NDArray[Any] = seen == level
+            else:
+                beyond = np.maximum(seen.astype(float) - one.above, 0.0)
+                units = beyond > 1e-4 if one.once else beyond  # what is shown in single precision is exact to that
+            odds *= one.times**units
+        return 1 / (1 + odds)
+
+    def _chance(self, observation: Observations) -> NDArray[np.float64]:
+        """(n,) numbers in [0, 1) from the seed and what is seen.
+
+        What is seen is rounded first: the last digits of a simulation may change with the size of a batch.
+        """
+        seen = np.rint(np.asarray(observation, np.float64) * 1e4).astype(np.int64).astype(np.uint64)
+        with np.errstate(over="ignore"):
+            mixed = (seen * self._multipliers[1:]).sum(1, dtype=np.uint64) + self._multipliers[0]
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
+                mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+def _shares(weights: NDArray[np.float64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``weights`` (n, R) made to sum to 1; ``otherwise`` (n, R) where there are none."""
+    total = weights.sum(1, keepdims=True)
+    return np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise)
+
+
+def _mixed(
+    probabilities: NDArray[np.float64], where: NDArray[np.bool_], share: float, choice: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``probabilities`` (n, R), of which a ``share`` goes to ``choice`` (n, R) ``where`` (n,) holds."""
+    part = (share * where)[:, None]
+    return (1 - part) * probabilities + part * choice

@@ -1,0 +1,56 @@
+"""Commands on evaluations."""
+
+import argparse
+import json
+
+import gymnasium as gym
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+from onco_gym.cli.common import UsageError, console, make_table, resolve
+
+
+def evaluate_command(arguments: argparse.Namespace) -> None:
+    """Evaluate agents on the same patients."""
+    key, card = resolve(arguments.env)
+    if arguments.address and arguments.engine == "local":
+        raise UsageError("--address needs --engine ray")
+    kind = gym.spec(key).kwargs.get("kind", "regimen")
+    asked = list(dict.fromkeys([arguments.agent, *arguments.compare]))
+    errors = console(stderr=True)
+    columns = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("compiling", total=None)
+        from onco_gym.evaluation import REFERENCE, evaluate_all, write_report
+        from onco_gym.evaluation.evaluate import RANDOM, make_named
+        from onco_gym.evaluation.tables import fairness_rows, rows
+        from onco_gym.files import replacing
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"{arguments.episodes} patients")
+
+        named = list(dict.fromkeys([*asked, RANDOM, REFERENCE]))
+        environment = card if card.endswith(".toml") else key
+        fairness = [] if arguments.no_fairness else asked
+        found = evaluate_all(
+            named, environment, kind, arguments.episodes, arguments.seed, fairness, arguments.engine, arguments.address, progress
+        )
+        if arguments.html:
+            bar.update(task, description="drawing")
+            engine, agent = make_named(arguments.agent, environment, kind, arguments.seed)
+            write_report(arguments.html, found, engine, agent)
+    if arguments.json:
+        figures = found[0].to_json()
+        if len(found) > 1:
+            figures["compared"] = [one.to_json() for one in found[1:]]
+        with replacing(arguments.json) as temporary:
+            temporary.write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n")
+    screen = console()
+    title = f"{key if environment == key else card}, {arguments.episodes:,} patients, seed {arguments.seed}; 95% intervals"
+    screen.print(make_table(title, ("", *named), rows(found)))
+    for one in found:
+        if one.fairness is not None:
+            title = f"Fairness of {one.agent}: {one.fairness.patients:,} patients and their twins"
+            head = ("attribute", "effect", "nats, less chance", "decisions that change", "starts of a line that change")
+            screen.print(make_table(title, head, fairness_rows(one)))
+    if arguments.html:
+        screen.print(f"wrote {arguments.html}", markup=False)

@@ -1,0 +1,251 @@
+"""Statistics of scores over runs and tasks.
+
+After Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (arXiv:2108.13264).
+Scores are arrays of shape (runs, tasks). Intervals are percentiles of a stratified bootstrap: runs are drawn again, with
+replacement, within each task; tasks are not. Same seed, same interval. One task is a column: ``scores[:, None]``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+REPLICATES = 2000
+"""Bootstrap samples behind an interval."""
+LEVEL = 0.95
+"""Of an interval."""
+BLOCK = 4_000_000
+"""Numbers held at a time while resampling."""
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Any]
+"""Takes (..., runs, tasks), returns (...)."""
+
+
+class StatisticsError(ValueError):
+    """Scores that cannot be summarised; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its interval; not a number where there is nothing to tell it from, infinite where not reached."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A performance profile, for T thresholds.
+
+    Attributes:
+        thresholds: (T,) scores.
+        share: (T,) of runs above each threshold, mean over tasks.
+        low, high: (T,) pointwise interval.
+    """
+
+    thresholds: Floats
+    share: Floats
+    low: Floats
+    high: Floats
+
+
+def interquartile_mean(scores: ArrayLike) -> Any:
+    """The mean of the middle half of all runs of all tasks: the lowest and the highest quarter are left out.
+
+    Args:
+        scores: (..., runs, tasks). A quarter is rounded down to whole runs.
+
+    Returns:
+        (...) as the leading axes have it; a number for (runs, tasks).
+    """
+    flat = _runs_and_tasks(scores)
+    flat = flat.reshape(*flat.shape[:-2], -1)
+    size = flat.shape[-1]
+    cut = size // 4
+    middle = np.partition(flat, [cut, size - cut - 1], axis=-1)[..., cut : size - cut]
+    return np.sort(middle, axis=-1).mean(axis=-1)  # sorted, so that the order of runs does not change the last digit
+
+
+def average(scores: ArrayLike) -> Any:
+    """(...) the mean over runs and tasks of ``scores`` (..., runs, tasks)."""
+    return _runs_and_tasks(scores).mean(axis=(-2, -1))
+
+
+def optimality_gap(scores: ArrayLike, target: float = 1.0) -> Any:
+    """How far below ``target`` runs stay in the mean; what lies above it counts as at it.
+
+    Args:
+        scores: (..., runs, tasks).
+        target: the score that is wanted.
+
+    Returns:
+        (...), at least 0, in the unit of the scores.
+    """
+    return target - np.minimum(_runs_and_tasks(scores), target).mean(axis=(-2, -1))
+
+
+def bootstrap_interval(
+    scores: ArrayLike,
+    statistic: Statistic = interquartile_mean,
+    level: float = LEVEL,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Interval:
+    """A statistic with its stratified bootstrap percentile interval.
+
+    Args:
+        scores: (runs, tasks).
+        statistic: takes (b, runs, tasks), returns (b,).
+        level: of the interval, such as 0.95.
+        replicates: bootstrap samples.
+        seed: same seed, same interval.
+
+    Raises:
+        StatisticsError: for scores that are not finite numbers of that shape, or a level or count that makes no sense.
+    """
+    values = _checked(scores, level, replicates)
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([np.asarray(statistic(sample)) for sample in _resampled(values, replicates, rng)])
+    low, high = np.quantile(drawn, _tails(level))
+    return Interval(float(statistic(values)), float(low), float(high))
+
+
+def probability_of_improvement(
+    first: ArrayLike,
+    second: ArrayLike,
+    level: float = LEVEL,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Interval:
+    """How likely a run of ``first`` is above one of ``second`` on a task drawn at random; ties count half (Mann-Whitney).
+
+    Args:
+        first: (runs, tasks).
+        second: (other runs, tasks), the same tasks.
+        level, replicates, seed: see :func:`bootstrap_interval`.
+    """
+    x, y = _checked(first, level, replicates), _checked(second, level, replicates)
+    if x.shape[1] != y.shape[1]:
+        raise StatisticsError(f"scores are of {x.shape[1]} and {y.shape[1]} tasks: expected the same tasks")
+    rng = np.random.default_rng(seed)
+    total, drawn = 0.0, np.zeros(replicates)
+    for task in range(x.shape[1]):
+        values, ranks = np.unique(np.concatenate([x[:, task], y[:, task]]), return_inverse=True)
+        one, other = ranks[: len(x)], ranks[len(x) :]
+        total += float(_above(_counts(one[None], len(values)), _counts(other[None], len(values)))[0])
+        for start, size in _blocks(replicates, len(ranks) + len(values)):
+            here = _counts(one[rng.integers(len(one), size=(size, len(one)))], len(values))
+            there = _counts(other[rng.integers(len(other), size=(size, len(other)))], len(values))
+            drawn[start : start + size] += _above(here, there)
+    low, high = np.quantile(drawn / x.shape[1], _tails(level))
+    return Interval(total / x.shape[1], float(low), float(high))
+
+
+def performance_profile(
+    scores: ArrayLike,
+    thresholds: ArrayLike,
+    level: float = LEVEL,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Profile:
+    """The share of runs whose score lies above each threshold, mean over tasks, with pointwise bands.
+
+    Args:
+        scores: (runs, tasks).
+        thresholds: (T,).
+        level, replicates, seed: see :func:`bootstrap_interval`.
+    """
+    values, marks = _checked(scores, level, replicates), np.asarray(thresholds, np.float64)
+    if marks.ndim != 1 or not len(marks) or np.isnan(marks).any():
+        raise StatisticsError(f"thresholds have shape {marks.shape}: expected a row of numbers")
+
+    def share(some: Floats) -> Floats:
+        flat = np.sort(some.reshape(len(some), -1), axis=1)
+        below = np.stack([np.searchsorted(row, marks, side="right") for row in flat])
+        return 1 - below / flat.shape[1]
+
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([share(sample) for sample in _resampled(values, replicates, rng)])
+    low, high = np.quantile(drawn, _tails(level), axis=0)
+    return Profile(marks, share(values[None])[0], low, high)
+
+
+def ratio_interval(
+    top: ArrayLike, bottom: ArrayLike, level: float = LEVEL, replicates: int = REPLICATES, seed: int = 0
+) -> Interval:
+    """The ratio of two means over the same n patients, with the bootstrap interval that draws patients again.
+
+    Args:
+        top, bottom: (n,) paired.
+        level, replicates, seed: see :func:`bootstrap_interval`.
+
+    Returns:
+        Not a number where the mean of ``bottom`` is not above 0: there is then nothing to measure by.
+    """
+    a, b = np.asarray(top, np.float64), np.asarray(bottom, np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise StatisticsError(f"shapes are {a.shape} and {b.shape}: expected two rows of the same patients")
+    pairs = _checked(np.stack([a, b], 1), level, replicates)
+    if b.mean() <= 0:
+        return Interval(float("nan"), float("nan"), float("nan"))
+    rng = np.random.default_rng(seed)
+    sums = np.concatenate(
+        [pairs[rng.integers(len(a), size=(size, len(a)))].sum(1) for _, size in _blocks(replicates, 2 * len(a))]
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.sign(sums[:, 0]) * np.inf)
+    low, high = np.quantile(ratios, _tails(level), method="nearest")
+    return Interval(float(a.mean() / b.mean()), float(low), float(high))
+
+
+def _runs_and_tasks(scores: ArrayLike) -> Floats:
+    values = np.asarray(scores, np.float64)
+    if values.ndim < 2 or not values.shape[-2] or not values.shape[-1]:
+        raise StatisticsError(f"scores have shape {values.shape}: expected (runs, tasks), at least one of each")
+    return values
+
+
+def _checked(scores: ArrayLike, level: float, replicates: int) -> Floats:
+    values = _runs_and_tasks(scores)
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise StatisticsError(f"scores of shape {values.shape}: expected finite numbers, (runs, tasks)")
+    if not 0 < level < 1:
+        raise StatisticsError(f"level is {level}, expected a share between 0 and 1")
+    if replicates < 1:
+        raise StatisticsError(f"replicates is {replicates}, expected at least 1")
+    return values
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _blocks(replicates: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, how many) replicates to hold at a time, where one takes ``size`` numbers."""
+    some = max(1, BLOCK // size)
+    for start in range(0, replicates, some):
+        yield start, min(some, replicates - start)
+
+
+def _resampled(values: Floats, replicates: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Blocks of (b, runs, tasks): the runs of each task drawn again."""
+    runs, tasks = values.shape
+    for _, size in _blocks(replicates, values.size):
+        yield values[rng.integers(runs, size=(size, runs, tasks)), np.arange(tasks)]
+
+
+def _counts(ranks: NDArray[np.intp], levels: int) -> Floats:
+    """(b, levels) how often each rank occurs in each row of ``ranks`` (b, n)."""
+    rows = np.arange(len(ranks))[:, None] * levels
+    return np.bincount((ranks + rows).ravel(), minlength=len(ranks) * levels).reshape(len(ranks), levels).astype(np.float64)
+
+
+def _above(one: Floats, other: Floats) -> Floats:
+    """(b,) the share of pairs in which the first is above, ties half; from counts (b, levels)."""
+    below = np.cumsum(other, axis=1) - other / 2
+    shares: Floats = (one * below).sum(1) / (one.sum(1) * other.sum(1))
+    return shares

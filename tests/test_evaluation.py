@@ -1,0 +1,278 @@
+"""Evaluations: the same digits wherever chunks run, figures that can be recounted, a page that stands alone."""
+
+import functools
+import importlib
+import json
+import math
+import pickle
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from onco_gym.agents import AgentError, GuidelineAgent, rollout
+from onco_gym.cli import main
+from onco_gym.evaluation import (
+    Chunk,
+    EvaluationError,
+    Interval,
+    Runs,
+    Timing,
+    evaluate,
+    evaluate_all,
+    evaluate_chunk,
+    improvement,
+    write_report,
+)
+from onco_gym.evaluation.evaluate import _summary
+from onco_gym.evaluation.tables import rows, shown
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.rewards import TERMS
+from onco_gym.workers import spread
+
+MODULE = importlib.import_module("onco_gym.evaluation.evaluate")  # the package has a function of that name
+SIZE, SEED, HORIZON = 32, 5, 20  # patients, seed, cycles
+ID = "onco_gym/NSCLC-v0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Chunks of few patients, and a short follow-up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MODULE, "CHUNK", SIZE)
+        patch.setattr(MODULE, "ASKED", 10)
+        patch.setattr(MODULE, "make_engine", functools.partial(make_engine, horizon=HORIZON))
+        yield
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return make_engine("nsclc", horizon=HORIZON)
+
+
+@pytest.fixture(scope="module")
+def found(small, engine):
+    """Evaluations of three agents on two chunks."""
+    return evaluate_all(["clinician", "guideline", "random"], ID, episodes=2 * SIZE, seed=SEED, fairness=False)
+
+
+def reproducible(one):
+    figures = one.to_json()
+    return {name: value for name, value in figures.items() if name not in ("timing", "agent", "environment")}
+
+
+def test_the_reference_is_100_and_random_0(found):
+    clinician, guideline, random = found
+    assert (guideline.score.value, guideline.score.low, guideline.score.high) == (100, 100, 100)
+    assert (random.score.value, random.score.low, random.score.high) == (0, 0, 0)
+    assert clinician.score.low < clinician.score.value < clinician.score.high
+    top = clinician.returns.value - random.returns.value
+    assert clinician.score.value == pytest.approx(100 * top / (guideline.returns.value - random.returns.value))
+    assert clinician.reference.name == "guideline"
+    assert clinician.reference.value == guideline.returns.value
+
+
+def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):
+    seen = []
+    one = evaluate(
+        GuidelineAgent(engine.card),
+        engine,
+        2 * SIZE,
+        SEED,
+        fairness=False,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert one.agent == "GuidelineAgent"
+    assert reproducible(one) == reproducible(found[1])
+    assert seen == [(number, 6) for number in range(1, 7)]
+    named = evaluate("clinician", engine, 2 * SIZE, SEED, fairness=False)
+    assert reproducible(named) == reproducible(found[0])
+
+
+def test_chunks_are_pure_and_can_be_sent(found):
+    tasks = [Chunk("clinician", ID, "regimen", SEED, start, SIZE) for start in (SIZE, 0)]  # in another order
+    results = spread(evaluate_chunk, pickle.loads(pickle.dumps(tasks)))
+    for task, result in zip(tasks, results, strict=True):
+        part = slice(task.start, task.start + SIZE)
+        np.testing.assert_array_equal(result["returns"], found[0].runs.returns[part])
+        np.testing.assert_array_equal(result["concordant"], found[0].runs.concordant[part])
+    assert evaluation_runs_equal(Runs.joined(results[::-1]), found[0].runs)
+
+
+def evaluation_runs_equal(one, other):
+    names = ("returns", "weeks", "died", "decisions", "concordant", "carbon_kg", "severe")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def test_figures_can_be_recounted(engine, found):
+    """From a rollout of the first chunk, without the evaluation's own code."""
+    episodes = rollout(engine, GuidelineAgent(engine.card), SIZE, SEED)
+    runs = found[1].runs
+    np.testing.assert_array_equal(runs.weeks[:SIZE], episodes.weeks)
+    np.testing.assert_array_equal(runs.carbon_kg[:SIZE], episodes.carbon_kg.astype(float))
+    inside = [(column[column >= 0] >= 3).sum() for column in episodes.verdicts.T]
+    assert runs.concordant[:SIZE].tolist() == inside
+    assert found[1].concordance.value == pytest.approx(runs.concordant.sum() / runs.decisions.sum())
+    assert found[1].qalys == found[1].terms["outcome"]
+    months = runs.weeks * 12 / (365.25 / 7)
+    assert found[1].survival["1"].value == pytest.approx((months >= 12).mean())
+    middle = np.sort(months)[SIZE - 1 : SIZE + 1]
+    assert middle[0] - 1e-3 <= found[1].median_survival.value <= middle[1] + 1e-3
+
+
+def test_json_is_plain_and_keeps_time_apart(found):
+    figures = found[0].to_json()
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    assert set(figures["timing"]) == {"one_us", "batch_us", "batch"}
+    assert figures["timing"]["one_us"] > 0
+    assert figures["timing"]["batch"] == SIZE
+    assert figures["reference"]["says"].startswith("100 is the guideline agent")
+    assert set(figures["terms"]) == set(TERMS)
+
+
+def test_improvement_is_symmetric(found):
+    one, other = improvement(found[0], found[2]), improvement(found[2], found[0])
+    assert one.value + other.value == pytest.approx(1)
+    assert one.value > 0.5
+    assert one.low <= one.value <= one.high
+
+
+def made_up(n, died):
+    numbers = np.linspace(1, 2, n)
+    return Runs(
+        returns=numbers,
+        terms=dict.fromkeys(TERMS, numbers),
+        weeks=np.full(n, 261.0),
+        died=np.full(n, died),
+        decisions=np.full(n, 4),
+        concordant=np.full(n, 3),
+        carbon_kg=numbers,
+        cost_usd=numbers,
+        severe=np.full(n, False),
+        act_us=numbers,
+        seen=np.zeros((1, 1), np.float32),
+        allowed=np.ones((1, 1), bool),
+    )
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_what_cannot_be_told_is_null(engine, n):
+    runs = made_up(n, died=False)
+    one = _summary("x", "NSCLC", engine, 0, runs, runs, runs, None, Timing(1.0, 1.0, n))
+    figures = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    assert figures["score"] == {"value": None, "low": None, "high": None}  # the reference is no better than random
+    assert figures["median_survival_months"]["value"] is None
+    assert figures["survival"]["1"]["value"] == 1
+    assert figures["survival"]["5"] is None
+    assert figures["concordance"]["value"] == 0.75
+    assert (figures["return"]["low"] is None) == (n == 1)
+    assert {"not reached", "beyond follow-up"} <= {row[1] for row in rows([one])}
+
+
+def test_intervals_in_words():
+    assert shown(Interval(1.5, 1.0, 2.0), "{:.1f}".format) == "1.5 (1.0 to 2.0)"
+    assert shown(Interval(1.5, 1.0, math.inf), "{:.1f}".format) == "1.5 (1.0 to not reached)"
+    assert shown(Interval(1.5, math.nan, math.nan), "{:.1f}".format) == "1.5"
+    assert shown(Interval(math.inf, 1, math.inf), "{:.1f}".format) == "not reached"
+    assert shown(None, "{:.1f}".format) == "beyond follow-up"
+
+
+class Page(HTMLParser):
+    """Collects what a page would fetch, and whether its elements close."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sources, self.tags, self.open = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.remove(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone(tmp_path, engine, found):
+    path = tmp_path / "report.html"
+    curve = [(0, 0.5), (1000, 1.0)]
+    write_report(path, found, engine, GuidelineAgent(engine.card), curve, title="<script>alert(1)</script>")
+    text = path.read_text()
+    page = Page(text)
+    assert page.open == []
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert all(source.startswith(("data:", "#")) for source in page.sources)
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert text.count("data:image/png;base64,") == 3
+    assert page.tags.count("figure") == 8  # learning, score, survival, concordance, carbon, three patients
+    assert "Research software, not for treating patients" in text
+    assert "currentColor" in text
+    assert "#010203" not in text
+    other = replace(found[1], seed=SEED + 1)
+    with pytest.raises(EvaluationError, match="other patients"):
+        write_report(path, [found[0], other], engine, GuidelineAgent(engine.card))
+    with pytest.raises(EvaluationError, match="at least one"):
+        write_report(path, [], engine, GuidelineAgent(engine.card))
+
+
+def test_command(tmp_path, capsys):
+    path = tmp_path / "figures.json"
+    asked = ["evaluate", "clinician", "--env", "NSCLC", "--episodes", str(2 * SIZE), "--seed", str(SEED), "--no-fairness"]
+    assert main([*asked, "--json", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "score (0 random, 100 guideline)" in printed
+    assert "chance that clinician does better" in printed
+    figures = json.loads(path.read_text())
+    assert figures["environment"] == ID
+    assert [one["agent"] for one in figures["compared"]] == ["random", "guideline"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["clinician", "--env", "Nowhere"], "there is no environment or card 'Nowhere'"),
+        (["clinician", "--env", "NSCLC", "--episodes", "0"], "'0' is not a whole number"),
+        (["nobody", "--env", "NSCLC"], "nobody"),
+        (["clinician", "--env", "NSCLC", "--compare", "nobody"], "nobody"),
+        (["clinician", "--env", "NSCLC-Dose"], "there is no agent 'clinician'"),
+        (["clinician", "--env", "NSCLC", "--address", "x:1"], "--address needs --engine ray"),
+        (["clinician", "--env", "nothing.toml"], "nothing.toml"),
+    ],
+)
+def test_command_errors_are_one_line(capsys, arguments, message):
+    assert main(["evaluate", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
+def test_errors(engine):
+    with pytest.raises(EvaluationError, match="at least 1"):
+        evaluate("guideline", engine, episodes=0)
+    with pytest.raises(AgentError):
+        evaluate("nobody", engine)
+    with pytest.raises(EvaluationError, match="no agent"):
+        evaluate_all([], ID)
+    with pytest.raises(EvaluationError, match="kind"):
+        evaluate_all(["random"], "nsclc", kind="other")
+    with pytest.raises(EvaluationError, match="needs a card"):
+        evaluate_all(["random"], "onco_gym/Card-v0")
+
+
+@pytest.mark.slow
+def test_fairness_is_part_of_it(engine):
+    one = evaluate("clinician", engine, SIZE, SEED)
+    found = one.to_json()["fairness"]
+    assert found["patients"] == SIZE
+    assert found["exact"]
+    assert found["attributes"]["insurance"]["direct"]["nats"]["value"] > 0
+    assert found["attributes"]["sex"]["direct"]["nats"]["value"] == pytest.approx(0, abs=1e-9)
