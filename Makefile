@@ -37,6 +37,7 @@ docs: .venv/.core
 	$(BIN)/python docs/reproduce.py
 	$(BIN)/python docs/dosing.py
 	$(BIN)/python docs/pareto.py
+	$(BIN)/python docs/workflow.py
 
 clean:
 	rm -rf .venv .venv-gymnax runs
