@@ -72,8 +72,11 @@ class OnnxAgent:
         self._parts, self._output = parts(engine), output(engine)
         self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
         self._session = _session(content, self._name)
-        self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
-        self._check_shape(environment_id(engine))
+        try:
+            self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+            self._check_shape(environment_id(engine))
+        except UnicodeDecodeError:
+            raise AgentError(f"{self._name} holds names that are no text") from None
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
