@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +18,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecCheckNan, VecMonitor, VecNormalize
 
 import onco_gym
+from onco_gym.agents import OnnxAgent
+from onco_gym.interfaces.engine import make_engine
 from onco_gym.interfaces.sb3 import Sb3Error
 
 N = 8
@@ -286,3 +289,14 @@ def test_evaluate_policy():
     mean, spread = evaluate_policy(model, env, n_eval_episodes=2 * N)
     assert 0 < mean < 2
     assert spread > 0
+
+
+@pytest.mark.slow
+def test_the_example_in_one_file_learns_and_writes_a_policy(tmp_path):
+    """At least two updates, in a process of its own as a user runs it."""
+    script = Path(__file__).parents[1] / "docs" / "examples" / "cleanrl_ppo.py"
+    settings = ["--total-steps", "2048", "--n-envs", "32", "--n-steps", "32", "--save", str(tmp_path / "policy.onnx")]
+    done = subprocess.run([sys.executable, str(script), *settings], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("return") == 2
+    OnnxAgent(tmp_path / "policy.onnx", make_engine("nsclc"))
