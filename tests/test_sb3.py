@@ -24,7 +24,7 @@ from onco_gym.interfaces.sb3 import Sb3Error
 
 N = 8
 SETTINGS = {"terms": ("outcome",), "horizon": 12}  # short: many die, and many live to the end of follow-up
-KINDS = ("", "-Dose", "-Workflow")
+KINDS = ("", "-Dose", pytest.param("-Workflow", marks=pytest.mark.slow))  # the last takes long to compile
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,7 +46,7 @@ def drawn(space, n, seed):
         yield np.stack([space.sample() for _ in range(n)])
 
 
-@pytest.mark.parametrize("kind", ["", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+@pytest.mark.parametrize("kind", ["", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("-Dose", "-Workflow"))])
 def test_every_environment_is_the_single_one_with_its_seed(kind):
     env, steps = make(kind, seed=5), 30
     observations, rewards, dones, infos = [env.reset()], [], [], []
@@ -253,11 +253,11 @@ class _Endings(BaseCallback):
     [
         (PPO, "", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}),
         (PPO, "-Dose", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}),
-        (PPO, "-Workflow", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}),
+        pytest.param(PPO, "-Workflow", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}, marks=pytest.mark.slow),
         (A2C, "", {}),
         (DQN, "", {"learning_starts": 100, "buffer_size": 1000}),
         (MaskablePPO, "", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}),
-        (MaskablePPO, "-Workflow", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}),
+        pytest.param(MaskablePPO, "-Workflow", {"n_steps": 16, "batch_size": 64, "n_epochs": 2}, marks=pytest.mark.slow),
         (SAC, "-Dose", {"learning_starts": 100, "buffer_size": 1000}),
     ],
 )
