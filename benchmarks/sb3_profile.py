@@ -21,6 +21,7 @@ class Clock:
     def __init__(self) -> None:
         self.wall = self.processor = 0.0
         self.calls = 0
+        self.longest = 0.0
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function`` on this clock."""
@@ -31,6 +32,7 @@ class Clock:
                 return function(*arguments, **options)
             finally:
                 self.wall += time.perf_counter() - wall
+                self.longest = max(self.longest, time.perf_counter() - wall)
                 self.processor += time.process_time() - processor
                 self.calls += 1
 
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     arguments = parser.parse_args()
 
+    import numpy as np
     import torch
     from sb3_contrib import MaskablePPO
     from stable_baselines3 import PPO
@@ -61,8 +64,8 @@ def main() -> None:
     network = {"net_arch": [64, 64]}
     model = (MaskablePPO if arguments.masked else PPO)("MlpPolicy", env, policy_kwargs=network, device="cpu", **settings)
     model.learn(arguments.n_steps * arguments.n_envs)
-    for _ in range(env.env.engine.horizon + 1):  # compiles every size of group that is readmitted
-        env.step([env.action_space.sample()] * arguments.n_envs)
+    for size in (32 * 8**power for power in range(8)):  # compiles every size of group that is readmitted
+        env.env._replace(np.arange(min(size, arguments.n_envs)), env.reset())
     inside, whole = Clock(), Clock()
     env.step_wait = inside.timed(env.step_wait)
     env.env_method = inside.timed(env.env_method)
@@ -76,6 +79,7 @@ def main() -> None:
         "steps": steps,
         "wall_share": inside.wall / whole.wall,
         "processor_share": inside.processor / whole.processor,
+        "longest_call_seconds": inside.longest,  # seconds here mean that something was compiled after all
         "wall_seconds": whole.wall,
         "processor_seconds": whole.processor,
         "steps_per_second": steps / whole.wall,
@@ -86,6 +90,7 @@ def main() -> None:
         f"environment and adapter: {figures['wall_share']:.1%} of wall time, {figures['processor_share']:.1%} of processor time"
     )
     print(f"training {figures['steps_per_second']:,.0f} steps/s, environment alone {steps / inside.wall:,.0f} steps/s")
+    print(f"longest call {inside.longest:.3f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
