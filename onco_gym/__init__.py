@@ -12,6 +12,7 @@ from onco_gym.version import __version__
 if TYPE_CHECKING:
     from onco_gym.cards import Card, CardError, load_card
     from onco_gym.cards.citations import citation
+    from onco_gym.interfaces.sb3 import make_sb3
     from onco_gym.patients import CausalGenerator, Cohort, CohortError
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "citation",
     "load_card",
+    "make_sb3",
     "registered_ids",
 ]
 
@@ -34,6 +36,7 @@ _LAZY = {
     "CausalGenerator": "onco_gym.patients",
     "Cohort": "onco_gym.patients",
     "CohortError": "onco_gym.patients",
+    "make_sb3": "onco_gym.interfaces.sb3",
 }
 
 # Read when JAX starts; flags that the user has set stay. See docs/design.md, "Speed".

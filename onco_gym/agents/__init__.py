@@ -2,6 +2,7 @@
 
 from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose
 from onco_gym.agents.clinician import ClinicianAgent
+from onco_gym.agents.files import OnnxAgent, Sb3Agent, export, load_agent, save_mlp_onnx
 from onco_gym.agents.names import make_agent
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.rollout import Episodes, rollout
@@ -18,8 +19,13 @@ __all__ = [
     "Episodes",
     "GuidelineAgent",
     "GuidelineDose",
+    "OnnxAgent",
     "RandomAgent",
+    "Sb3Agent",
     "WorkflowAgent",
+    "export",
+    "load_agent",
     "make_agent",
     "rollout",
+    "save_mlp_onnx",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from onco_gym.cli import environments, evaluation, trials
+from onco_gym.cli import agents, environments, evaluation, trials
 from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
 from onco_gym.registration import NAMESPACE
@@ -159,4 +159,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--sensitivity", choices=outcomes, metavar="OUTCOME", help=f"on which figures this hangs: {', '.join(outcomes)}")
     add("--samples", type=int, choices=(8, 16, 32, 64, 128, 256), default=32, help="base samples for it; by default 32")
     add("--json", type=target, metavar="FILE", help="also write all figures there")
+    about = "Write a model of Stable-Baselines3 as an ONNX policy file; the model is unpickled, so use one you trust."
+    add = command(agents.export_command, about, "export model.zip policy.onnx --env NSCLC")
+    add("model", metavar="MODEL.zip", help="the model, as its save() wrote it")
+    add("out", type=target, metavar="POLICY.onnx", help="where to write the policy")
+    add("--env", required=True, metavar="ID", help=f"the environment that it is for: {NAMESPACE}/NSCLC-v0, or NSCLC")
+    add("--vecnormalize", metavar="FILE", help="statistics of VecNormalize; by default vecnormalize.pkl beside the model")
     return parser

@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +22,14 @@ from onco_gym.rewards import TERMS, Divergence, divergence
 
 Batch = NDArray[Any]
 _SMALLEST = 32  # rows readmitted by one compiled call; sizes grow by 8 so that few sizes are compiled
+
+
+class Last(NamedTuple):
+    """The last of episodes that ended in a step."""
+
+    where: NDArray[np.intp]  # (k,) environments
+    observation: Batch  # (k, F)
+    mask: NDArray[np.bool_]  # (k, mask size)
 
 
 class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
@@ -111,19 +119,31 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Act on patient ``i`` by ``actions[i]`` for one cycle; in the workflow, until the next visit."""
+        observation, terminated, truncated, outcome, last = self.cycle(actions)
+        info = self._info(outcome)
+        if len(last.where):
+            over = np.zeros(self.num_envs, bool)
+            over[last.where] = True
+            final_obs, final_mask = np.zeros(observation.shape, np.float32), np.zeros(self._mask.shape, bool)
+            final_obs[last.where], final_mask[last.where] = last.observation, last.mask
+            info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
+            info["final_info"] = {"action_mask": final_mask, "_action_mask": over}
+        info.update(action_mask=self._mask.copy(), _action_mask=self._all)
+        return observation, self._reward(outcome), terminated, truncated, info
+
+    def cycle(self, actions: Batch) -> tuple[Batch, NDArray[np.bool_], NDArray[np.bool_], Outcome, Last]:
+        """What :meth:`step` does, without its info: observation, terminated, truncated, outcome, and what ended."""
         if self._encounter is None or self._seat is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
         self._encounter, self._ledger, seen, possible, outcome = self.engine.step(self._encounter, self._ledger, checked)
-        observation, mask = np.array(seen), np.array(possible)
+        observation, self._mask = np.array(seen), np.array(possible)
         terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
-        info = self._info(outcome)
         ended = np.flatnonzero(terminated | truncated)
+        last = Last(ended, observation[ended], self._mask[ended])
         if len(ended):
-            self._replace(ended, observation, mask, info)
-        self._mask = mask
-        info.update(action_mask=mask.copy(), _action_mask=self._all)
-        return observation, self._reward(outcome), terminated, truncated, info
+            self._replace(ended, observation)
+        return observation, terminated, truncated, outcome, last
 
     def _reward(self, outcome: Outcome) -> Batch:
         return np.array(outcome.reward)
@@ -154,22 +174,16 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask.copy()
 
-    def _replace(self, ended: NDArray[np.intp], observation: Batch, mask: Batch, info: dict[str, Any]) -> None:
-        """Put new patients where episodes ended, in place, and keep the last of the old ones in ``info``."""
+    def _replace(self, ended: NDArray[np.intp], observation: Batch) -> None:
+        """Put new patients where episodes ended, in place."""
         size = _SMALLEST
         while size < len(ended):
             size *= 8
         where = np.full(min(size, max(self.num_envs, _SMALLEST)), self.num_envs, np.int32)
         where[: len(ended)] = ended
-        over = np.zeros(self.num_envs, bool)
-        over[ended] = True
-        final_obs, final_mask = np.zeros(observation.shape, np.float32), np.zeros(mask.shape, bool)
-        final_obs[ended], final_mask[ended] = observation[ended], mask[ended]
-        info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
-        info["final_info"] = {"action_mask": final_mask, "_action_mask": over}
         self._encounter, self._seat, fresh, fresh_mask = self.engine.readmit(self._encounter, self._seat, where)
         observation[ended] = np.asarray(fresh)[: len(ended)]
-        mask[ended] = np.asarray(fresh_mask)[: len(ended)]
+        self._mask[ended] = np.asarray(fresh_mask)[: len(ended)]
 
     def _seeds(self, seed: int | Sequence[int]) -> NDArray[np.uint64]:
         if isinstance(seed, int | np.integer):

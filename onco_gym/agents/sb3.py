@@ -1,0 +1,364 @@
+"""Models of Stable-Baselines3 as agents, and their export to ONNX.
+
+An SB3 model (``model.zip``) and the statistics of ``VecNormalize`` (``vecnormalize.pkl``) are unpickled, which can run any code
+that is in them: they are for your own machine and for files you trust. Whoever gets a policy from others asks for ONNX.
+"""
+
+import json
+import os
+import pickle
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from onco_gym.agents.names import make_agent
+from onco_gym.agents.onnxfile import (
+    Normalisation,
+    OnnxAgent,
+    Operator,
+    certain,
+    choose,
+    environment_id,
+    kind_name,
+    labelled,
+    output,
+    parts,
+    written,
+)
+from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.agents.simple import Masks, Observations
+from onco_gym.files import replacing
+from onco_gym.interfaces.engine import Engine, Seat, stream_of
+
+STATISTICS = "vecnormalize.pkl"
+"""The file beside a model that holds the statistics of ``VecNormalize``."""
+_LEAST = 1000  # observations on which an export is checked
+_AGREE = 0.999  # share of them on which both choose the same; what is left are ties
+_CLOSE = 1e-4  # difference of scores, as a share of the largest
+
+
+class Sb3Agent:
+    """A model of Stable-Baselines3 that chooses what it holds best: PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG.
+
+    What cannot be chosen is left out, also for models that were trained without masks.
+
+    Args:
+        model: the model; its policy is a multilayer perceptron, with a features extractor of your own if you like.
+        engine: the environment that it is for.
+        vecnormalize: the ``VecNormalize`` it was trained under.
+
+    Raises:
+        AgentError: if the model does not fit the environment.
+    """
+
+    def __init__(self, model: Any, engine: Engine, vecnormalize: Any = None) -> None:
+        features = (len(engine.kind.fields),)
+        if model.observation_space.shape != features:
+            expected = f"{environment_id(engine)} gives {features}"
+            raise AgentError(f"the model sees observations of shape {model.observation_space.shape}: {expected}")
+        if model.action_space != engine.kind.space:
+            raise AgentError(f"the model answers {model.action_space}: {environment_id(engine)} needs {engine.kind.space}")
+        self.model, self.vecnormalize = model, vecnormalize
+        self.normalisation = _normalisation(vecnormalize, features)
+        self.layers = _layers(model)
+        self.network = _network(self.layers, self.normalisation)
+        self._parts = parts(engine)
+        model.policy.set_training_mode(False)
+        self._check()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], engine: Engine, vecnormalize: str | os.PathLike[str] | None = None) -> "Sb3Agent":
+        """The model in ``path``, with the statistics in ``vecnormalize``, by default in :data:`STATISTICS` beside it.
+
+        Unpickles both: load only what you trust.
+        """
+        file = Path(path)
+        beside = file.parent / STATISTICS
+        statistics = Path(vecnormalize) if vecnormalize is not None else beside if beside.is_file() else None
+        algorithm = _algorithm(file)
+        warnings.warn(f"{file} is unpickled, which can run any code in it: load only models you trust", stacklevel=2)
+        unused: dict[str, Any] = dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule"), _never)
+        unused |= {"learning_rate": 0.0, "buffer_size": 1}  # of training only; may not survive another version of Python
+        try:
+            model = algorithm.load(file, device="cpu", custom_objects=unused)
+            normalise = None if statistics is None else _unpickled(statistics)
+        except AgentError:
+            raise
+        except Exception as error:  # whatever the pickles in it raise
+            raise AgentError(f"{file} cannot be loaded as a model of {algorithm.__name__}: {_line(error)}") from None
+        return cls(model, engine, normalise)
+
+    def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
+        """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
+        return choose(self.scores(observation), mask, self._parts)
+
+    def scores(self, observation: Observations) -> NDArray[np.float32]:
+        """(n, mask size) logits or action values; intensities for dosing."""
+        import torch
+
+        with torch.no_grad():
+            return np.asarray(self.network(torch.tensor(observation, dtype=torch.float32)).numpy())
+
+    def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
+        """(n, R) 1 for the regimen that is chosen; not for dosing or the workflow."""
+        return certain(self.act(observation, mask), self._parts)
+
+    def predicted(self, observation: Observations, mask: Masks) -> NDArray[Any]:
+        """What SB3's own ``predict`` says, with masks if the model knows them."""
+        seen = observation if self.vecnormalize is None else self.vecnormalize.normalize_obs(observation)
+        knows = {"action_masks": mask} if _masked(self.model) else {}
+        answer: NDArray[Any] = self.model.predict(seen, deterministic=True, **knows)[0]
+        return answer
+
+    def _check(self) -> None:
+        """The layers say what ``predict`` says; they do not where a policy's own methods do more than its layers."""
+        shape = self.model.observation_space.shape
+        observation = np.random.default_rng(0).random((64, *shape), np.float32)
+        everything = np.ones((64, 1), bool) if self._parts is None else np.ones((64, sum(self._parts)), bool)
+        if _agreement(self.act(observation, everything), self.predicted(observation, everything)) < 0.95:
+            raise AgentError(f"{type(self.model.policy).__name__} chooses otherwise than its layers do: expected an MlpPolicy")
+
+
+def export(
+    model_path: str | os.PathLike[str],
+    onnx_path: str | os.PathLike[str],
+    engine: Engine,
+    vecnormalize: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write an SB3 model as an ONNX file, normalisation included, if the file chooses what the model chooses.
+
+    Args:
+        model_path: the model, ``.zip``; unpickled, so one you trust.
+        onnx_path: where the policy goes.
+        engine: the environment that it is for.
+        vecnormalize: statistics of ``VecNormalize``; by default those in :data:`STATISTICS` beside the model, if there are any.
+
+    Raises:
+        AgentError: if the model cannot be loaded or written, or if file and model do not agree on at least
+            1000 observations of simulated patients. Nothing is written then.
+    """
+    agent = Sb3Agent.load(model_path, engine, vecnormalize)
+    operators = _operators(agent.layers)
+    with replacing(onnx_path) as temporary:
+        if operators is not None:
+            temporary.write_bytes(written(operators, engine, agent.normalisation))
+        else:
+            _trace(agent, temporary, engine)
+            temporary.write_bytes(labelled(temporary.read_bytes(), engine))
+        _compare(agent, OnnxAgent(temporary.read_bytes(), engine), engine)
+
+
+class _Layers(NamedTuple):
+    """What a policy computes, from normalised observation to answer."""
+
+    modules: tuple[Any, ...]  # of torch, one after the other
+    squashed: bool = False  # whether tanh comes after them
+    bounds: tuple[NDArray[Any], NDArray[Any]] | None = None  # of the action that -1..1 is stretched to
+
+
+def _layers(model: Any) -> _Layers:
+    policy, space = model.policy, model.action_space
+    bounds = (space.low, space.high) if isinstance(space, spaces.Box) else None
+    kind = type(model).__name__
+    if hasattr(policy, "lstm_actor"):
+        raise AgentError(f"{kind} has a memory: expected a policy that answers from one observation")
+    if hasattr(policy, "action_net") and hasattr(policy.mlp_extractor, "policy_net"):  # PPO, A2C, MaskablePPO
+        modules = (policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net)
+        return _Layers(modules, True, bounds) if policy.squash_output else _Layers(modules)
+    if hasattr(policy, "q_net"):  # DQN
+        return _Layers((policy.q_net.features_extractor, policy.q_net.q_net))
+    if hasattr(policy, "actor") and hasattr(policy.actor, "latent_pi"):  # SAC
+        return _Layers((policy.actor.features_extractor, policy.actor.latent_pi, policy.actor.mu), True, bounds)
+    if hasattr(policy, "actor") and hasattr(policy.actor, "mu"):  # TD3, DDPG: their mu ends in tanh
+        return _Layers((policy.actor.features_extractor, policy.actor.mu), False, bounds)
+    raise AgentError(f"a policy of {kind} is not known here: expected PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
+
+
+def _operators(layers: _Layers) -> list[Operator] | None:
+    """The layers as ONNX operators; None if one is not among those we write."""
+    found: list[Operator] = []
+    for module in layers.modules:
+        one = _operator(module)
+        if one is None:
+            return None
+        found += one
+    if layers.squashed:
+        found.append(Operator("Tanh"))
+    if layers.bounds is not None:
+        low, high = layers.bounds
+        found += [Operator("Add", (1.0,)), Operator("Mul", (0.5 * (high - low),)), Operator("Add", (low,))]
+    return found
+
+
+def _operator(module: Any) -> list[Operator] | None:
+    from stable_baselines3.common.torch_layers import FlattenExtractor
+    from torch import nn
+
+    if type(module) is nn.Sequential:
+        inner = [_operator(one) for one in module]
+        return None if None in inner else [operator for one in inner for operator in one or ()]
+    if type(module) in (FlattenExtractor, nn.Flatten, nn.Identity, nn.Dropout):  # nothing to do with rows of numbers, or in use
+        return []
+    if type(module) is nn.Linear:
+        weights = module.weight.detach().numpy().T
+        biases = np.zeros(weights.shape[1]) if module.bias is None else module.bias.detach().numpy()
+        return [Operator("Gemm", (weights, biases))]
+    if type(module) in (nn.Tanh, nn.ReLU, nn.Sigmoid):
+        return [Operator({nn.Tanh: "Tanh", nn.ReLU: "Relu", nn.Sigmoid: "Sigmoid"}[type(module)])]
+    if type(module) is nn.ELU:
+        return [Operator("Elu", (), {"alpha": module.alpha})]
+    if type(module) is nn.LeakyReLU:
+        return [Operator("LeakyRelu", (), {"alpha": module.negative_slope})]
+    return [Operator("Clip", (module.min_val, module.max_val))] if type(module) is nn.Hardtanh else None
+
+
+def _trace(agent: Sb3Agent, path: Path, engine: Engine) -> None:
+    """Write a network with layers of its own, by torch's exporter."""
+    import torch
+
+    free = {"observation": {0: "n"}, output(engine): {0: "n"}}
+    example = torch.zeros(2, len(engine.kind.fields))
+    names: dict[str, Any] = {"input_names": ["observation"], "output_names": [output(engine)], "dynamic_axes": free}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(agent.network, (example,), str(path), opset_version=17, dynamo=False, **names)
+    except Exception as error:  # torch's own, of many kinds; also where the onnx package is missing
+        raise AgentError(f"torch cannot write this network ({_line(error)}); layers of your own need: pip install onnx") from None
+
+
+def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
+    """Refuse a policy that differs from its model on patients of the environment."""
+    observation, mask = _visits(engine, policy)
+    model, file = agent.scores(observation), policy.scores(observation)
+    apart = float(np.abs(model - file).max())
+    if apart > _CLOSE * (1 + float(np.abs(model).max())):
+        raise AgentError(f"file and model differ by {apart:.2g} on {len(observation)} observations: nothing was written")
+    everything = mask if _masked(agent.model) else np.ones_like(mask)
+    pairs = {
+        "model": (policy.act(observation, mask), agent.act(observation, mask)),
+        "predict": (policy.act(observation, everything), agent.predicted(observation, everything)),
+    }
+    for name, (ours, theirs) in pairs.items():
+        share = _agreement(ours, theirs)
+        if share < _AGREE:
+            expected = f"agree on {share:.2%} of {len(observation)} observations, expected {_AGREE:.1%}"
+            raise AgentError(f"the file and the model's {name} {expected}: nothing was written")
+
+
+def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
+    """Observations and masks of at least 1000 visits; half of the patients are treated by ``agent``, half at random."""
+    n = 64
+    other = make_agent("random", engine.card, 0, kind_name(engine))
+    seat = Seat(stream_of(np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32))
+    seen: list[tuple[Observations, Masks]] = []
+    count = 0
+    while count < _LEAST:
+        encounter, observation, mask, _ = engine.admit(seat)
+        ledger, under_way = engine.ledger(), np.ones(n, bool)
+        while under_way.any() and count < 2 * _LEAST:
+            now = np.asarray(observation), np.asarray(mask)
+            seen.append((now[0][under_way], now[1][under_way]))
+            count += int(under_way.sum())
+            actions = np.concatenate([agent.act(*now)[: n // 2], other.act(*now)[n // 2 :]])
+            checked = engine.kind.checked(actions, n)
+            encounter, ledger, observation, mask, outcome = engine.step(encounter, ledger, checked)
+            under_way &= ~np.asarray(outcome.terminated | outcome.truncated)
+        seat = seat._replace(episode=seat.episode + np.uint32(1))
+    return np.concatenate([one for one, _ in seen]), np.concatenate([one for _, one in seen])
+
+
+def _agreement(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
+    """The share of rows that are the same action."""
+    same = np.abs(ours - theirs) <= _CLOSE if ours.dtype.kind == "f" else ours == theirs
+    return float(same.reshape(len(ours), -1).all(1).mean())
+
+
+def _algorithm(path: Path) -> Any:
+    """The algorithm of a saved model, from its settings: text, nothing is unpickled."""
+    if not path.is_file():
+        raise AgentError(f"there is no model {str(path)!r}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+        policy = str(data["policy_class"].get("__module__", ""))
+        buffer = str((data.get("rollout_buffer_class") or {}).get("__module__", ""))
+    except (zipfile.BadZipFile, KeyError, ValueError, AttributeError, TypeError, OSError, EOFError, zlib.error) as error:
+        raise AgentError(f"{path} is no model of Stable-Baselines3, or is damaged ({_line(error)})") from None
+    try:
+        import sb3_contrib
+        import stable_baselines3 as sb3
+    except ImportError as error:
+        raise AgentError(f'models of Stable-Baselines3 need it: pip install "onco_gym[sb3]" ({error})') from None
+    known = {"policy_delay": sb3.TD3, "target_entropy": sb3.SAC, "exploration_fraction": sb3.DQN}
+    known |= {"n_epochs": sb3_contrib.MaskablePPO if "maskable" in buffer else sb3.PPO, "gae_lambda": sb3.A2C}
+    strange = policy.startswith("sb3_contrib.") and "maskable" not in policy
+    found = None if strange else next((made for key, made in known.items() if key in data), None)
+    if found is None:
+        raise AgentError(f"{path} has a policy of {policy}: expected PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
+    return found
+
+
+def _masked(model: Any) -> bool:
+    return type(model).__name__ == "MaskablePPO"
+
+
+def _unpickled(path: Path) -> Any:
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    if not path.is_file():
+        raise AgentError(f"there is no file {str(path)!r} with statistics of VecNormalize")
+    try:
+        loaded = pickle.loads(path.read_bytes())
+    except Exception as error:  # whatever the pickle raises
+        raise AgentError(f"{path} holds no statistics of VecNormalize, or is damaged ({_line(error)})") from None
+    if not isinstance(loaded, VecNormalize):
+        raise AgentError(f"{path} holds a {type(loaded).__name__}, expected the VecNormalize that was saved")
+    return loaded
+
+
+def _normalisation(vecnormalize: Any, shape: tuple[int, ...]) -> Normalisation | None:
+    if vecnormalize is None or not vecnormalize.norm_obs:
+        return None
+    statistics = vecnormalize.obs_rms
+    if statistics.mean.shape != shape:
+        raise AgentError(f"the statistics are of observations of shape {statistics.mean.shape}, the environment gives {shape}")
+    return Normalisation(statistics.mean, np.sqrt(statistics.var + vecnormalize.epsilon), float(vecnormalize.clip_obs))
+
+
+def _network(layers: _Layers, normalisation: Normalisation | None) -> Any:
+    """Everything from observation to scores as one torch module."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(*layers.modules)
+
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            if normalisation is not None:
+                values = (values - mean) / std
+            if normalisation is not None and normalisation.clip is not None:
+                values = values.clamp(-normalisation.clip, normalisation.clip)
+            values = self.layers(values)
+            if layers.squashed:
+                values = values.tanh()
+            return values if layers.bounds is None else low + 0.5 * (values + 1.0) * (high - low)
+
+    numbers = (*(normalisation or (0.0, 1.0))[:2], *(layers.bounds or (-1.0, 1.0)))
+    mean, std, low, high = (torch.as_tensor(value, dtype=torch.float32) for value in numbers)
+    return Network().eval()
+
+
+def _never(_: float) -> float:
+    return 0.0
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
