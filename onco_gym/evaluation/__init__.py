@@ -1,0 +1,1 @@
+"""Evaluation: what agents did, and what it was worth."""
