@@ -9,6 +9,7 @@ import contextlib
 import os
 import pickle
 import socket
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +26,8 @@ ENGINES = ("local", "ray")
 """Where work can be done."""
 RETRIES = 3
 """How often a task is tried again whose worker died."""
-PATIENCE = 10.0
-"""Seconds in which the address of a cluster has to answer."""
-JOIN = 90.0
-"""Seconds in which a cluster has to start, or to take us in."""
+PATIENCE = 10.0, 40.0
+"""Seconds in which an address has to answer at all, and to answer as a Ray cluster."""
 
 
 class WorkError(ValueError):
@@ -110,11 +109,10 @@ def _join(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address == "local":
         options.update(num_cpus=_cores(), include_dashboard=False)
-    elif address != "auto":
+    else:
         _knock(address)
     try:
-        with _limit_of(JOIN):
-            ray.init(address, **options)
+        ray.init(address, **options)
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
         ray.shutdown()
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -123,40 +121,26 @@ def _join(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ray itself waits for minutes where nobody answers, and then aborts the process."""
-    try:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        host, port = parts.hostname, parts.port or (10001 if parts.scheme == "ray" else None)
-    except ValueError:
-        host = port = None
-    if not host or not port:
-        raise WorkError(f"address is {address!r}, expected HOST:PORT, ray://HOST:PORT, auto or local")
-    try:
-        socket.create_connection((host, port), PATIENCE).close()
-    except OSError as error:
-        raise WorkError(f"no Ray cluster answers at {address!r}: {error.strerror or error}") from None
-
-
-@contextlib.contextmanager
-def _limit_of(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in this block after so many seconds, where the system has alarms and this is the main thread."""
-    import signal
-    import threading
-
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
+    """Ray itself waits for minutes where no cluster answers, deaf to signals, and then aborts the process."""
+    if address != "auto":
+        try:
+            parts = urlsplit(address if "://" in address else f"//{address}")
+            host, port = parts.hostname, parts.port or (10001 if parts.scheme == "ray" else None)
+        except ValueError:
+            host = port = None
+        if not host or not port:
+            raise WorkError(f"address is {address!r}, expected HOST:PORT, ray://HOST:PORT, auto or local")
+        try:
+            socket.create_connection((host, port), PATIENCE[0]).close()
+        except OSError as error:
+            raise WorkError(f"no Ray cluster answers at {address!r}: {error.strerror or error}") from None
+    if address.startswith("ray://"):  # Ray's client has a time limit of its own
         return
-
-    def late(*_: Any) -> None:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE[1])
+    except subprocess.SubprocessError:
+        raise WorkError(f"no Ray cluster answers at {address!r}") from None
 
 
 def _cores() -> int:

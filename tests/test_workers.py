@@ -49,13 +49,13 @@ def fails(number):
     return number
 
 
-class Awkward(Exception):
+class AwkwardError(Exception):
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
 
 
 def awkward(number):
-    raise Awkward(number, number)
+    raise AwkwardError(number, number)
 
 
 def surroundings(_):
@@ -117,7 +117,7 @@ def test_an_error_of_the_function_comes_through():
         with pytest.raises(ValueError, match="the agent answered wrongly: seven") as caught:
             spread(fails, [1, 2, 3], engine)
         assert (type(caught.value).__name__, str(caught.value)) == ("AgentError", "the agent answered wrongly: seven")
-    with pytest.raises(WorkError, match="^Awkward: 1 and 1$"):  # one that cannot be pickled, in words
+    with pytest.raises(WorkError, match=r"^AwkwardError: 1 and 1$"):  # one that cannot be pickled, in words
         spread(awkward, [1], "ray")
 
 
@@ -151,8 +151,56 @@ def test_an_address_where_somebody_else_answers_is_refused_in_the_end():
     assert "WorkError: no Ray cluster" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
+def test_a_cluster_that_runs_already_is_joined_and_left_running():
+    script = """
+import subprocess, sys, ray
+from onco_gym.workers import spread
+address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
+other = f"import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
+print(spread(len, ["abc"], "ray"), ray.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[2] False\n[3] True\n", done.stderr
+
+
 def test_a_cluster_that_was_started_here_ends_here():
     script = "import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray'), ray.is_initialized())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "[2] False\n", done.stderr
     assert not done.stderr
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A card with few arms, of one trial to fit and one to check."""
+    import tomlkit
+
+    from onco_gym.cards import card_files
+
+    document = tomlkit.parse(card_files()["colorectal"].read_text())
+    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
+    document["arms"] = tomlkit.aot()
+    for arm in keep:
+        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
+        document["arms"].append(arm)
+    path = tmp_path / "small.toml"
+    path.write_text(tomlkit.dumps(document))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_fit_and_its_check_are_the_same_to_the_digit_here_and_there(small, tmp_path):
+    from onco_gym.cards import load_card
+    from onco_gym.trials.calibration import calibrate
+    from onco_gym.trials.published import as_rows, reproduce
+
+    figures = {}
+    for engine in ("local", "ray"):
+        output = tmp_path / f"{engine}.toml"
+        fit = calibrate(small, output, tmp_path / "state.json", n=80, rounds=2, engine=engine)
+        rows = reproduce(load_card(small), n=60, engine=engine)
+        figures[engine] = fit.position.x.tolist(), fit.position.loss, output.read_text(), as_rows(rows)
+    assert figures["local"] == figures["ray"]

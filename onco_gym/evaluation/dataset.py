@@ -5,6 +5,7 @@ wherever its chunks were made, and a longer dataset of the same seed begins with
 """
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -149,12 +150,12 @@ class Chunk(NamedTuple):
     options: dict[str, Any]
     agent: str
     seed: int
-    count: int
+    patients: int
     digest: str
 
 
 def roll(task: Chunk) -> dict[str, NDArray[Any]]:
-    """One chunk. Arrays go from patient to patient, each with its steps; ``lengths`` (count,) says where one ends.
+    """One chunk. Arrays go from patient to patient, each with its steps; ``lengths`` (patients,) says where one ends.
 
     All :data:`CHUNK` patients are rolled out, also where fewer are wanted: what is compiled, and the ledger, are the same.
     """
@@ -164,11 +165,11 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     run = rollout(env.engine, _agent(env, task.agent, task.seed), CHUNK, task.seed, keep_steps=True)
     steps = run.steps
     assert steps is not None
-    lengths = steps.lengths[: task.count]
+    lengths = steps.lengths[: task.patients]
     terms = np.moveaxis(steps.terms, 1, -1)
 
     def flat(values: NDArray[Any]) -> NDArray[Any]:
-        taken = np.swapaxes(values, 0, 1)[: task.count]
+        taken = np.swapaxes(values, 0, 1)[: task.patients]
         return taken[np.arange(len(values)) < (lengths + len(values) - len(steps.rewards))[:, None]]
 
     def after_reset(values: NDArray[Any], at_reset: int = 0) -> NDArray[Any]:
@@ -176,7 +177,7 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
 
     last = np.zeros(int(lengths.sum()), bool)
     last[np.cumsum(lengths) - 1] = True
-    died = np.repeat(run.died[: task.count], lengths)
+    died = np.repeat(run.died[: task.patients], lengths)
     carbon = terms[..., list(TERMS).index("carbon")]
     arrays = {
         "lengths": lengths,
@@ -220,7 +221,9 @@ def _buffers(task: Chunk, chunk: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
     parts = {name: cut(values) for name, values in chunk.items() if name != "lengths"}
     for index in range(len(lengths)):
         one = {name: values[index] for name, values in parts.items()}
-        main = {name: one.pop(name) for name in ("observations", "actions", "rewards", "terminations", "truncations")}
+        main: dict[str, Any] = {
+            name: one.pop(name) for name in ("observations", "actions", "rewards", "terminations", "truncations")
+        }
         terms = dict(zip(TERMS, one.pop("reward_terms").T, strict=True))
         yield EpisodeBuffer(seed=(task.seed + index) % 2**64, infos={**one, "reward_terms": terms}, **main)
 
@@ -263,9 +266,11 @@ def _rooted(root: Path) -> Iterator[None]:
 def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> tuple[Path, Path]:
     """(folder of datasets, folder of this one), once it is known that it can be written."""
     try:
-        import h5py  # noqa: F401 # Minari's own extra
         from minari.dataset.minari_dataset import parse_dataset_id
         from minari.storage import get_dataset_path
+
+        if importlib.util.find_spec("h5py") is None:  # Minari's own extra
+            raise ImportError
     except ImportError:
         raise DatasetError('datasets need Minari: pip install "onco_gym[offline]"') from None
     try:
