@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,7 +113,9 @@ def _join(ray: Any, address: str) -> None:
     else:
         _knock(address)
     try:
-        ray.init(address, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # JAX's; Ray's forks exec at once
+            ray.init(address, **options)
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
         ray.shutdown()
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
