@@ -40,7 +40,7 @@ docs: .venv/.core
 	$(BIN)/python docs/workflow.py
 
 clean:
-	rm -rf .venv .venv-gymnax runs
+	rm -rf .venv .venv-gymnax .venv-d3rlpy runs
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -57,4 +57,10 @@ clean:
 .venv-gymnax/.installed:
 	$(PYTHON) -m venv .venv-gymnax
 	$(PEER) -m pip --disable-pip-version-check install -q gymnax==1.0.1 six
+	@touch $@
+
+# d3rlpy pins gymnasium==1.0.0; baselines/offline_d3rlpy.py runs there, without onco_gym.
+.venv-d3rlpy/.installed:
+	$(PYTHON) -m venv .venv-d3rlpy
+	.venv-d3rlpy/bin/python -m pip --disable-pip-version-check install -q d3rlpy==2.8.1 torch==2.13.0 h5py==3.16.0 onnx==1.23.2 onnxruntime==1.31.1
 	@touch $@

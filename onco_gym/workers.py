@@ -1,14 +1,38 @@
-"""Independent tasks, spread over workers."""
+"""One way to spread work over processes: here, or over the cores and machines of a Ray cluster.
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+A task is a pure function of one picklable argument, so where it runs changes nothing. Workers compile what this process would
+compile: XLA splits loops by the number of cores it sees, which moves last digits, so workers are told this process's number,
+and then to use one core of them.
+"""
+
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from onco_gym.version import __version__
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+ENGINES = ("local", "ray")
+"""Where work can be done."""
+RETRIES = 3
+"""How often a task is tried again whose worker died."""
+PATIENCE = 10.0, 40.0
+"""Seconds in which an address has to answer at all, and to answer as a Ray cluster."""
 
-class WorkerError(ValueError):
-    """Workers that cannot be had; the message says what was expected."""
+
+class WorkError(ValueError):
+    """Work that could not be spread or was lost; the message says what was expected."""
 
 
 def spread(
@@ -18,20 +42,165 @@ def spread(
     address: str | None = None,
     on_done: Callable[[int, int], None] | None = None,
 ) -> list[R]:
-    """``function`` of every task, in the order of tasks.
+    """``[function(task) for task in tasks]``, here or on a cluster.
 
     Args:
-        function: a function of the top level of a module.
-        tasks: its arguments.
-        engine: ``"local"``: in this process, one after the other.
-        address: of a cluster; there is none to connect to locally.
-        on_done: called with (tasks done, tasks in all).
+        function: pure and picklable: of a module that workers can import, or a :func:`functools.partial` of one.
+        tasks: what it is called with, each in turn.
+        engine: ``local`` runs the tasks here, one after the other (JAX uses the cores by itself); ``ray`` gives each a core
+            of a Ray cluster.
+        address: of a cluster that runs already, as ``ray.init`` takes it; by default one is started on this machine.
+        on_done: called with (tasks done, tasks) whenever one is done.
+
+    Returns:
+        Results in the order of the tasks.
+
+    Raises:
+        WorkError: for an unknown engine, without Ray, without a cluster at ``address``, and for a task whose worker died
+            again and again. What ``function`` itself raises comes through, and is not tried again.
     """
-    if engine != "local" or address is not None:
-        raise WorkerError(f"engine is {engine!r}, expected 'local', which has no address")
-    results = []
-    for number, task in enumerate(tasks, 1):
-        results.append(function(task))
-        if on_done is not None:
-            on_done(number, len(tasks))
+    with connected(engine, address):
+        if engine == "ray" and tasks:
+            return _spread_ray(function, tasks, on_done)
+        results = []
+        for task in tasks:
+            results.append(function(task))
+            if on_done is not None:
+                on_done(len(results), len(tasks))
+        return results
+
+
+@contextlib.contextmanager
+def connected(engine: str = "local", address: str | None = None) -> Iterator[None]:
+    """Keep the cluster, and what its workers have compiled, for every :func:`spread` inside. Arguments as there.
+
+    Ends the cluster, or leaves it, if it was started or joined here; one that the caller has connected to stays.
+    """
+    if engine not in ENGINES:
+        raise WorkError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+    if engine == "local":
+        if address is not None:
+            raise WorkError("an address needs the engine ray")
+        yield
+        return
+    ray = _ray()
+    if ray.is_initialized():
+        yield
+        return
+    _join(ray, address or os.environ.get("RAY_ADDRESS") or "local")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _ray() -> Any:
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_task_oom_retries": str(RETRIES)}
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise WorkError('the engine ray needs Ray: pip install "onco_gym[ray]"') from None
+    return ray
+
+
+def _join(ray: Any, address: str) -> None:
+    """Start a cluster, or join the one at ``address``, in bounded time."""
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address == "local":
+        options.update(num_cpus=_cores(), include_dashboard=False)
+    else:
+        _knock(address)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # JAX's; Ray's forks exec at once
+            ray.init(address, **options)
+    except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
+        ray.shutdown()
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        what = "Ray cannot be started here" if address == "local" else f"no Ray cluster can be joined at {address!r}"
+        raise WorkError(f"{what}: {said}") from None
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits for minutes where no cluster answers, deaf to signals, and then aborts the process."""
+    if address != "auto":
+        try:
+            parts = urlsplit(address if "://" in address else f"//{address}")
+            host, port = parts.hostname, parts.port or (10001 if parts.scheme == "ray" else None)
+        except ValueError:
+            host = port = None
+        if not host or not port:
+            raise WorkError(f"address is {address!r}, expected HOST:PORT, ray://HOST:PORT, auto or local")
+        try:
+            socket.create_connection((host, port), PATIENCE[0]).close()
+        except OSError as error:
+            raise WorkError(f"no Ray cluster answers at {address!r}: {error.strerror or error}") from None
+    if address.startswith("ray://"):  # Ray's client has a time limit of its own
+        return
+    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE[1])
+    except subprocess.SubprocessError:
+        raise WorkError(f"no Ray cluster answers at {address!r}") from None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _surroundings() -> dict[str, str]:
+    """Environment variables of workers: they find the modules that this process finds, and compile what it compiles."""
+    own = [str(Path(__file__).resolve().parents[1]), os.getcwd()]
+    installed = (sys.prefix, sys.base_prefix)
+    paths = dict.fromkeys([*own, *(path for path in sys.path if path and not path.startswith(installed))])
+    return {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "JAX_PLATFORMS": "cpu",
+        "NPROC": os.environ.get("NPROC", str(_cores())),
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    }
+
+
+def _spread_ray(function: Callable[[T], R], tasks: Sequence[T], on_done: Callable[[int, int], None] | None) -> list[R]:
+    import ray
+    from ray.exceptions import RayError
+
+    options = {"num_cpus": 1, "max_retries": RETRIES, "runtime_env": {"env_vars": _surroundings()}}
+    remote, shared = ray.remote(_attempt).options(**options), ray.put(function)
+    waiting = {remote.remote(shared, task, __version__): index for index, task in enumerate(tasks)}
+    results: list[Any] = [None] * len(tasks)
+    try:
+        while waiting:
+            for reference in ray.wait(list(waiting))[0]:
+                index = waiting.pop(reference)
+                try:
+                    results[index], error = ray.get(reference)
+                except RayError as lost:
+                    said = " ".join(str(lost).split())[:300]
+                    raise WorkError(f"task {index + 1} of {len(tasks)} was lost after {RETRIES + 1} tries: {said}") from None
+                if error is not None:
+                    raise error
+                if on_done is not None:
+                    on_done(len(tasks) - len(waiting), len(tasks))
+    finally:
+        for reference in waiting:  # something went wrong: the others are not worth waiting for
+            ray.cancel(reference, force=True)
     return results
+
+
+def _attempt(function: Callable[[Any], Any], task: Any, version: str) -> tuple[Any, Exception | None]:
+    """Runs in a worker: (result, what was raised)."""
+    if version != __version__:
+        return None, WorkError(f"a worker has onco_gym {__version__}, and {version} is expected: install the same everywhere")
+    try:
+        return function(task), None
+    except Exception as error:
+        error.add_note(f"In a worker:\n{traceback.format_exc()}")
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            return None, WorkError(f"{type(error).__name__}: {error}")
+        return None, error

@@ -20,6 +20,27 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Every step of a rollout, as a record of transitions needs them. What stands after an episode's end means nothing.
+
+    Attributes:
+        lengths: (n,) steps of each episode.
+        observations: (H + 1, n, F) what was seen before each step, and after the last.
+        masks: (H + 1, n, mask size) the same of masks.
+        rewards: (H, n).
+        terms: (H, terms, n) each reward term.
+        probabilities: (H, n, R) with which the agent chose, if it says so.
+    """
+
+    lengths: NDArray[np.int64]
+    observations: Floats
+    masks: NDArray[np.bool_]
+    rewards: Floats
+    terms: Floats
+    probabilities: Floats | None
+
+
+@dataclass(frozen=True)
 class Episodes:
     """One finished episode per patient. n patients, H the longest episode in steps.
 
@@ -40,6 +61,7 @@ class Episodes:
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.
         fairness: divergence between groups by protected attribute, from the ledger of all decisions.
+        steps: every step, if kept.
     """
 
     weeks: Floats
@@ -57,6 +79,7 @@ class Episodes:
     best_change: Floats
     severe: NDArray[np.bool_]
     fairness: dict[str, Divergence]
+    steps: Steps | None = None
 
 
 def rollout(
@@ -66,6 +89,7 @@ def rollout(
     seed: int = 0,
     keep_observations: bool = False,
     on_cycle: Callable[[int, int], None] | None = None,
+    keep_steps: bool = False,
 ) -> Episodes:
     """Run ``agent`` on ``n`` patients until death or the horizon.
 
@@ -78,6 +102,7 @@ def rollout(
         seed: same seed, same patients, same chance.
         keep_observations: also keep what the agent saw.
         on_cycle: called with (cycle, patients still under way) after every cycle, for progress bars.
+        keep_steps: also keep what a record of transitions needs, in ``steps``.
     """
     if n < 1:
         raise AgentError(f"at least one patient is needed, not {n}")
@@ -86,6 +111,8 @@ def rollout(
     ledger = engine.ledger()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
+    steps: list[tuple[Any, ...]] = []
+    chances = getattr(agent, "probabilities", None) if keep_steps else None
     actions: list[NDArray[Any]] = []
     given: list[NDArray[np.int32]] = []
     verdicts: list[NDArray[np.int32]] = []
@@ -100,6 +127,9 @@ def rollout(
         encounter, ledger, observation, mask, outcome, extra = _step(engine, encounter, ledger, choice)
         if keep_observations:
             kept.append(seen)
+        if keep_steps:
+            likely = None if chances is None else np.asarray(chances(seen, allowed), np.float32)
+            steps.append((seen, allowed, np.asarray(outcome.reward), np.asarray(outcome.terms), likely))
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
         given.append(np.where(under_way, np.asarray(outcome.given), -1))
         verdicts.append(np.where(under_way, np.asarray(outcome.verdict.code), -1))
@@ -136,6 +166,19 @@ def rollout(
         best_change=best,
         severe=severe,
         fairness=divergence(engine.scenario, ledger),
+        steps=_steps(steps, np.asarray(observation), np.asarray(mask), np.array(given)) if keep_steps else None,
+    )
+
+
+def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bool_], given: NDArray[np.int32]) -> Steps:
+    seen, allowed, rewards, terms, likely = zip(*rows, strict=True)
+    return Steps(
+        lengths=(given >= 0).sum(0),
+        observations=np.stack([*seen, observation]),
+        masks=np.stack([*allowed, mask]),
+        rewards=np.stack(rewards),
+        terms=np.stack(terms),
+        probabilities=None if likely[0] is None else np.stack(likely),
     )
 
 

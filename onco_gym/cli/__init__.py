@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from onco_gym.cli import agents, environments, evaluation, trials
+from onco_gym.cli import agents, dataset, environments, evaluation, trials
 from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
 from onco_gym.registration import NAMESPACE
 from onco_gym.version import __version__
+from onco_gym.workers import ENGINES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,6 +105,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--do", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="set variables; what depends on them follows")
     add("--seed", type=seed, default=0, help="same seed, same cohort; by default 0")
     add("--out", type=target, required=True, metavar="FILE.parquet", help="where to write it")
+    example = "dataset NSCLC --agent clinician --episodes 5000 --name oncology/nsclc/clinician-v0"
+    add = command(dataset.dataset_command, "Write an agent's episodes as a Minari dataset, for offline learning.", example, "ID")
+    add("--agent", metavar="NAME", default="clinician", help="as for rollout; by default clinician")
+    add("--episodes", type=count, default=5000, metavar="N", help="by default 5000")
+    add("--seed", type=seed, default=0, help="same seed, same dataset; by default 0")
+    add("--name", metavar="NAME", help="of the dataset; by default oncology/ENVIRONMENT/AGENT-v0")
+    add("--root", metavar="DIR", help="folder of datasets; by default MINARI_DATASETS_PATH or ~/.minari/datasets")
+    add("--overwrite", action="store_true", help="replace a dataset of that name")
+    _where(add)
     named = "regimens in order, as in 'gefitinib_erlotinib > osimertinib(31%%)'; the last arm is the one to compare with"
     months = partial(number, 1, 600)
     example = "trial nsclc --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --plot km.png"
@@ -141,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=target, metavar="FILE.toml", help="where the fitted card goes; by default the card itself")
     add("--json", type=target, metavar="FILE", help="with --check: also write all figures there")
     add("--plot", type=picture, metavar="FILE.png", help="with --check: also draw simulated against published")
+    _where(add)
     example = "design nsclc --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --power 0.9"
     add = command(
         trials.design_command, "Choose among protocols, find the sample size, say what the answer hangs on.", example, "CARD"
@@ -166,3 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--env", required=True, metavar="ID", help=f"the environment that it is for: {NAMESPACE}/NSCLC-v0, or NSCLC")
     add("--vecnormalize", metavar="FILE", help="statistics of VecNormalize; by default vecnormalize.pkl beside the model")
     return parser
+
+
+def _where(add: Callable[..., Any]) -> None:
+    """The options of commands whose work can be spread over processes."""
+    add("--engine", choices=ENGINES, default="local", help="where the work is done: here, or by Ray on all cores or a cluster")
+    add("--address", metavar="HOST:PORT", help="with --engine ray: a cluster that runs already; by default one is started")

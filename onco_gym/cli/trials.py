@@ -174,7 +174,8 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
             loss = f", loss {fit.position.loss:.1f}" if fit.position.round else ""
             say(f"round {fit.position.round + 1} of at most {arguments.rounds}{loss}: {fit.steps} steps a round, steps done")
 
-        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, on_round, move)
+        where = arguments.engine, arguments.address
+        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, on_round, move, *where)
     rows = [
         (one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", ", ".join(map(_dotted, one.paths[:3])))
         for one, x in moved(fit)
@@ -193,7 +194,8 @@ def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
     from onco_gym.trials.parameters import parameters
 
     with _bar("drawing the ensemble", len(parameters(card)) + MEMBERS) as (move, _):
-        drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, on_step=move)
+        where = {"engine": arguments.engine, "address": arguments.address}
+        drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, on_step=move, **where)
     drawn.write(ensemble_file(name))
     text = f"{len(drawn.offsets)} sets of figures that fit as well: wrote {ensemble_file(name)}"
     console().print(text, markup=False)
@@ -215,7 +217,8 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
             say(f"{arguments.n} patients an arm")
             move()
 
-        rows = reproduce(card, arguments.n, arguments.seed, on_arm=on_arm)
+        where = {"engine": arguments.engine, "address": arguments.address}
+        rows = reproduce(card, arguments.n, arguments.seed, on_arm=on_arm, **where)
     screen = console()
     columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):

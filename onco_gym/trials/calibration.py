@@ -6,6 +6,7 @@ differences between two sets of figures are differences of the figures. A figure
 when it moves, that arm is not simulated again.
 """
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from onco_gym.trials.parameters import (
 )
 from onco_gym.trials.published import control_of, landmark, setting_of, tail_of
 from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
+from onco_gym.workers import connected, spread
 
 Vector = NDArray[np.float64]
 
@@ -194,6 +196,18 @@ def loss(misses: Vector, x: Vector) -> float:
     return float(np.sum(ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)) + 0.5 * PULL**2 * np.sum(x**2))
 
 
+@functools.lru_cache(maxsize=2)
+def _panel(card: Card, n: int, seed: int) -> Panel:
+    """The panel of a fit; every process makes its own, once."""
+    return Panel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
+
+
+def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[Seen]] | None, figures: Params) -> Vector:
+    """(T,) misses at ``figures``, in whatever process."""
+    panel = _panel(card, n, seed)
+    return panel.misses(panel.look(figures, before))
+
+
 @dataclass
 class Position:
     """Where a fit stands. It can be written down and taken up again."""
@@ -217,14 +231,16 @@ class Fit:
         card: the card to start from.
         n: patients screened for each arm.
         seed: same card, same seed, same result.
+        engine: where figures are tried; see :func:`onco_gym.workers.spread`. The result is the same.
+        address: of a running cluster; as there.
     """
 
-    def __init__(self, card: Card, n: int = 800, seed: int = 0) -> None:
+    def __init__(self, card: Card, n: int = 800, seed: int = 0, engine: str = "local", address: str | None = None) -> None:
         self.arms = [arm for arm in card.arms if arm.use == "fit"]
         if not self.arms:
             raise TrialError(f"the card {card.id} has no published arms to fit")
-        self.card, self.n, self.seed = card, n, seed
-        self.panel = Panel(card, self.arms, n, seed)
+        self.card, self.n, self.seed, self.engine, self.address = card, n, seed, engine, address
+        self.panel = _panel(card, n, seed)
         self.parameters = parameters(card)
         self.harm: dict[Path, float] = {}
         self.position = Position(np.zeros(len(self.parameters)))
@@ -245,16 +261,17 @@ class Fit:
 
     def jacobian(self, x: Vector, base: tuple[Params, list[Seen], Vector], on_step: Callable[[], None]) -> Vector:
         """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
-        columns = []
         width = 0.3 if self.position.round % 2 else 0.6
-        for index in range(len(x)):
-            move = -width if x[index] > 0 else width
-            moved = x.copy()
-            moved[index] += move
-            seen = self.panel.look(self.params(moved), base[:2])
-            columns.append((self.panel.misses(seen) - base[2]) / move)
-            on_step()
-        return np.stack(columns, axis=1)
+        moves = np.where(x > 0, -width, width)
+        moved = self._try(list(x + np.diag(moves)), base[:2], on_step)
+        return (np.stack(moved, axis=1) - base[2][:, None]) / moves
+
+    def _try(
+        self, places: Sequence[Vector], before: tuple[Params, Sequence[Seen]] | None, on_step: Callable[[], None]
+    ) -> list[Vector]:
+        """The misses at each of several places; ``before`` as :meth:`Panel.look` has it."""
+        look = functools.partial(_misses, self.card, self.n, self.seed, before)
+        return spread(look, [self.params(x) for x in places], self.engine, self.address, lambda *_: on_step())
 
     def turn(self, on_step: Callable[[], None] = lambda: None) -> None:
         """One round: toxicity by its closed form, then the best of several Gauss-Newton steps."""
@@ -267,13 +284,12 @@ class Fit:
         weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
         normal = jacobian.T @ (weight[:, None] * jacobian) + PULL**2 * np.eye(len(x))
         slope = jacobian.T @ (weight * base[2]) + PULL**2 * x
-        tried = []
-        for factor in (0.05, 0.2, 0.7, 2.0, 6.0, 20.0):
-            strength = at.damping * factor
+        strengths, places = [at.damping * factor for factor in (0.05, 0.2, 0.7, 2.0, 6.0, 20.0)], []
+        for strength in strengths:
             move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
-            candidate = np.clip(x + np.clip(move, -1.5, 1.5), -8, 8)
-            tried.append((loss(self.look(candidate)[2], candidate), strength, candidate))
-            on_step()
+            places.append(np.clip(x + np.clip(move, -1.5, 1.5), -8, 8))
+        losses = map(loss, self._try(places, None, on_step), places)
+        tried = list(zip(losses, strengths, places, strict=True))
         best = min(tried, key=lambda row: row[0])
         at.round += 1
         at.loss = min(before, best[0])
@@ -325,6 +341,8 @@ def calibrate(
     rounds: int = 12,
     on_round: Callable[[Fit], None] = lambda fit: None,
     on_step: Callable[[], None] = lambda: None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> Fit:
     """Fit a card and write it, with what it was fitted on, to ``output``.
 
@@ -340,15 +358,18 @@ def calibrate(
         rounds: at most so many.
         on_round: called after each round.
         on_step: called :attr:`Fit.steps` times a round.
+        engine: where figures are tried; see :func:`onco_gym.workers.spread`. The result is the same.
+        address: of a running cluster; as there.
     """
-    fit = Fit(load_card(card), n, seed)
+    fit = Fit(load_card(card), n, seed, engine, address)
     stamp = {"card": digest(fit.card), "n": n, "seed": seed}
     _resume(fit, File(state), stamp)
     on_round(fit)
-    while not fit.position.done and fit.position.round < rounds:
-        fit.turn(on_step)
-        _keep(fit, File(state), stamp)
-        on_round(fit)
+    with connected(engine, address):
+        while not fit.position.done and fit.position.round < rounds:
+            fit.turn(on_step)
+            _keep(fit, File(state), stamp)
+            on_round(fit)
     _write(fit, card, File(output))
     File(state).unlink(missing_ok=True)
     return fit

@@ -99,7 +99,13 @@ def covered(panel: Panel, seen: list[Seen]) -> float:
 
 
 def draw_ensemble(
-    card: Card, n: int = 400, seed: int = 0, members: int = MEMBERS, on_step: Callable[[], None] = lambda: None
+    card: Card,
+    n: int = 400,
+    seed: int = 0,
+    members: int = MEMBERS,
+    on_step: Callable[[], None] = lambda: None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> Ensemble:
     """Draw an ensemble around a fitted card. ``on_step`` is called once per parameter and once per member.
 
@@ -109,8 +115,10 @@ def draw_ensemble(
         seed: same card, same seed, same ensemble.
         members: how many.
         on_step: for a progress bar.
+        engine: where each parameter is moved; see :func:`onco_gym.workers.spread`. Members are tried here, one by one.
+        address: of a running cluster; as there.
     """
-    fit = Fit(card, n, seed)
+    fit = Fit(card, n, seed, engine, address)
     centre = fit.position.x
     base = fit.look(centre)
     jacobian = fit.jacobian(centre, base, on_step)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from onco_gym.cards.scenario import params as params_of
 from onco_gym.cards.schema import Arm
 from onco_gym.trials.arms import Setting, run_arm
 from onco_gym.trials.statistics import ArmResult, Estimate, Times, hazard_ratio, summarise
+from onco_gym.workers import spread
 
 FOLLOW_UP = 84.0
 """Months that published arms are followed in simulation."""
@@ -102,6 +104,8 @@ def reproduce(
     params: Params | None = None,
     arms: Sequence[Arm] | None = None,
     on_arm: Callable[[], None] = lambda: None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> list[Reproduction]:
     """Simulate published arms of a card with ``n`` patients each. Arms of a trial share patients and chance.
 
@@ -112,14 +116,13 @@ def reproduce(
         params: other figures than the card's own.
         arms: which of its arms; by default all.
         on_arm: called after each arm.
+        engine: where the arms are simulated; see :func:`onco_gym.workers.spread`. The result is the same.
+        address: of a running cluster; as there.
     """
     figures = params_of(card) if params is None else params
     chosen = list(card.arms if arms is None else arms)
-    results: dict[int, ArmResult] = {}
-    for arm in chosen:
-        course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
-        results[id(arm)] = summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks[0])
-        on_arm()
+    found = spread(partial(_simulated, card, figures, n, seed), chosen, engine, address, lambda *_: on_arm())
+    results = {id(arm): result for arm, result in zip(chosen, found, strict=True)}
     rows = []
     for arm in chosen:
         control, result = control_of(card, arm), results[id(arm)]
@@ -131,6 +134,12 @@ def reproduce(
             overall = hazard_ratio(result.overall, other.overall)
         rows.append(Reproduction(arm, result, pfs, overall, tail_of(card, arm)))
     return rows
+
+
+def _simulated(card: Card, figures: Params, n: int, seed: int, arm: Arm) -> ArmResult:
+    """One arm, in whatever process."""
+    course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
+    return summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks[0])
 
 
 def relative_error(published: float | None, times: Times) -> float | None:

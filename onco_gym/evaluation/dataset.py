@@ -1,0 +1,309 @@
+"""Episodes of an agent as a Minari dataset, for offline reinforcement learning.
+
+Patients are rolled out in chunks of :data:`CHUNK`, each a pure function of environment, agent and seed: a dataset is the same
+wherever its chunks were made, and a longer dataset of the same seed begins with the shorter one.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents import Agent, make_agent, rollout
+from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
+from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.registration import NAMESPACE
+from onco_gym.rewards import TERMS
+from onco_gym.version import __version__
+from onco_gym.workers import WorkError, connected, spread
+
+CHUNK = 1000
+"""Patients rolled out together. They share the ledger behind the fairness term, so the number is part of what a dataset is."""
+WAVE = 16
+"""Chunks held in memory at a time."""
+
+
+class DatasetError(ValueError):
+    """A dataset that cannot be written; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A dataset that was written: where its files are, and what is in it."""
+
+    path: Path
+    dataset_id: str
+    episodes: int
+    steps: int
+    mean_return: float | list[float]
+
+
+def default_id(env_id: str, agent: str) -> str:
+    """``oncology/nsclc/clinician-v0`` for the agent ``clinician`` in ``onco_gym/NSCLC-v0``."""
+    name = env_id.removeprefix(f"{NAMESPACE}/").removesuffix("-v0").lower()
+    return f"oncology/{name}/{re.sub(r'[^a-zA-Z0-9_-]+', '-', Path(agent).stem).strip('-') or 'agent'}-v0"
+
+
+def write_dataset(
+    env_id: str,
+    agent: str = "clinician",
+    episodes: int = 5000,
+    seed: int = 0,
+    dataset_id: str | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Written:
+    """Roll out an agent and write its episodes as a Minari dataset.
+
+    Episode ``i`` is the one of a single environment under ``reset(seed=seed + i)``. Beside what every Minari dataset holds,
+    ``infos`` has, for reset and every step, ``action_mask``, ``reward_terms``, ``carbon_kg`` and ``verdict`` (an index into
+    the list of that name in the metadata, -1 at reset), and for every step ``probabilities``, if the agent gives them.
+
+    Args:
+        env_id: of a registered environment.
+        agent: a name, as :func:`onco_gym.agents.make_agent` takes it, or a file, as ``load_agent`` does.
+        episodes: how many.
+        seed: same seed, same dataset.
+        dataset_id: as Minari has it, ``oncology/nsclc/clinician-v0``; by default see :func:`default_id`.
+        engine: where the work is done; see :func:`onco_gym.workers.spread`.
+        address: of a running cluster; as there.
+        progress: called with (chunks done, chunks).
+        options: further arguments of ``gym.make``, as ``{"weights": {"fairness": 0}}``.
+        root: folder of datasets; by default Minari's own, ``MINARI_DATASETS_PATH`` or ``~/.minari/datasets``.
+        overwrite: replace a dataset of the same id.
+
+    Raises:
+        DatasetError: for an id that is none or is taken, and without Minari.
+    """
+    if episodes < 1:
+        raise DatasetError(f"at least one episode is needed, not {episodes}")
+    name = dataset_id or default_id(env_id, agent)
+    home, target = _place(name, root, overwrite)
+    env = gym.make(env_id, **(options or {}))
+    unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # every id of ours is one
+    digest = unwrapped.engine.scenario.digest
+    _agent(unwrapped, agent, seed)  # a name that means nothing is found out here, not by a worker
+    tasks = [
+        Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
+        for first in range(0, episodes, CHUNK)
+    ]
+    total, steps, returns = len(tasks), 0, []
+    description = (
+        f"{episodes} episodes of the agent {agent!r} in {env_id}, seed {seed}. Simulated patients: research software, not for "
+        "treating patients."
+    )
+    with _staging(home) as stage, connected(engine, address):
+        dataset = None
+        for first in range(0, total, WAVE):
+
+            def on_done(done: int, _: int, first: int = first) -> None:
+                if progress is not None:
+                    progress(first + done, total)
+
+            chunks = spread(roll, tasks[first : first + WAVE], engine, address, on_done)
+            buffers = [buffer for task, chunk in zip(tasks[first:], chunks, strict=False) for buffer in _buffers(task, chunk)]
+            steps += sum(len(buffer.rewards) for buffer in buffers)
+            returns += [np.sum(buffer.rewards, axis=0, dtype=float) for buffer in buffers]
+            with _rooted(stage):
+                if dataset is None:
+                    dataset = _create(name, buffers, env, agent, description)
+                else:
+                    dataset.update_dataset_from_buffer(buffers)
+        assert dataset is not None
+        mean = np.mean(returns, axis=0).tolist()
+        dataset.storage.update_metadata(
+            {
+                "agent": agent,
+                "seed": seed,
+                "card": unwrapped.engine.card.id,
+                "card_digest": digest,
+                "onco_gym_version": __version__,
+                "reward_weights": unwrapped.engine.weights,
+                "reward_terms": list(TERMS),
+                "verdicts": list(VERDICTS),
+                "mean_return": mean,
+            }
+        )
+        _move(stage / name, target, home, name)
+    return Written(target / "data", name, episodes, steps, mean)
+
+
+class Chunk(NamedTuple):
+    """What :func:`roll` rolls out."""
+
+    env_id: str
+    options: dict[str, Any]
+    agent: str
+    seed: int
+    patients: int
+    digest: str
+
+
+def roll(task: Chunk) -> dict[str, NDArray[Any]]:
+    """One chunk. Arrays go from patient to patient, each with its steps; ``lengths`` (patients,) says where one ends.
+
+    All :data:`CHUNK` patients are rolled out, also where fewer are wanted: what is compiled, and the ledger, are the same.
+    """
+    env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # every id of ours is one
+    if env.engine.scenario.digest != task.digest:
+        raise WorkError(f"a worker has another card {env.engine.card.id} (digest {env.engine.scenario.digest})")
+    run = rollout(env.engine, _agent(env, task.agent, task.seed), CHUNK, task.seed, keep_steps=True)
+    steps = run.steps
+    assert steps is not None
+    lengths = steps.lengths[: task.patients]
+    terms = np.moveaxis(steps.terms, 1, -1)
+
+    def flat(values: NDArray[Any]) -> NDArray[Any]:
+        taken = np.swapaxes(values, 0, 1)[: task.patients]
+        return taken[np.arange(len(values)) < (lengths + len(values) - len(steps.rewards))[:, None]]
+
+    def after_reset(values: NDArray[Any], at_reset: int = 0) -> NDArray[Any]:
+        return flat(np.concatenate([np.full_like(values[:1], at_reset), values]))
+
+    last = np.zeros(int(lengths.sum()), bool)
+    last[np.cumsum(lengths) - 1] = True
+    died = np.repeat(run.died[: task.patients], lengths)
+    carbon = terms[..., list(TERMS).index("carbon")]
+    arrays = {
+        "lengths": lengths,
+        "observations": flat(steps.observations),
+        "actions": flat(run.actions).astype(env.action_space.dtype),
+        "rewards": flat(terms if isinstance(env, MultiObjectiveEnv) else steps.rewards),
+        "terminations": last & died,
+        "truncations": last & ~died,
+        "action_mask": flat(steps.masks),
+        "reward_terms": after_reset(terms),
+        "carbon_kg": after_reset(-1000 * carbon),
+        "verdict": after_reset(run.verdicts.astype(np.int8), -1),
+    }
+    if steps.probabilities is not None:
+        arrays["probabilities"] = flat(steps.probabilities)
+    return arrays
+
+
+def _agent(env: OncologyEnv, text: str, seed: int) -> Agent:
+    try:
+        from onco_gym.agents.files import load_agent
+    except ModuleNotFoundError as error:
+        if error.name != "onco_gym.agents.files":
+            raise
+        kind = env.spec.kwargs.get("kind", "regimen") if env.spec else "regimen"
+        return make_agent(text, env.engine.card, seed, kind)
+    made: Agent = load_agent(text, env.engine, seed)
+    return made
+
+
+def _buffers(task: Chunk, chunk: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
+    """Minari's buffers, one per episode."""
+    from minari.data_collector import EpisodeBuffer
+
+    lengths = chunk["lengths"]
+
+    def cut(values: NDArray[Any]) -> Sequence[NDArray[Any]]:
+        more = (len(values) - int(lengths.sum())) // len(lengths)  # 1 where the reset is there too
+        return np.split(values, np.cumsum(lengths + more)[:-1])
+
+    parts = {name: cut(values) for name, values in chunk.items() if name != "lengths"}
+    for index in range(len(lengths)):
+        one = {name: values[index] for name, values in parts.items()}
+        main: dict[str, Any] = {
+            name: one.pop(name) for name in ("observations", "actions", "rewards", "terminations", "truncations")
+        }
+        terms = dict(zip(TERMS, one.pop("reward_terms").T, strict=True))
+        yield EpisodeBuffer(seed=(task.seed + index) % 2**64, infos={**one, "reward_terms": terms}, **main)
+
+
+def _create(name: str, buffers: list[Any], env: gym.Env[Any, Any], agent: str, description: str) -> Any:
+    from minari import create_dataset_from_buffers
+
+    return create_dataset_from_buffers(
+        name,
+        buffers,
+        env=env,
+        eval_env=env,
+        algorithm_name=agent,
+        author="onco_gym",
+        author_email="",
+        code_permalink="",
+        description=description,
+        requirements=[f"onco_gym=={__version__}"],
+        data_format="hdf5",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+@contextlib.contextmanager
+def _rooted(root: Path) -> Iterator[None]:
+    """Minari reads its folder from the environment at every call."""
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before
+
+
+def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> tuple[Path, Path]:
+    """(folder of datasets, folder of this one), once it is known that it can be written."""
+    try:
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.storage import get_dataset_path
+
+        if importlib.util.find_spec("h5py") is None:  # Minari's own extra
+            raise ImportError
+    except ImportError:
+        raise DatasetError('datasets need Minari: pip install "onco_gym[offline]"') from None
+    try:
+        parse_dataset_id(name)
+    except (ValueError, TypeError):
+        raise DatasetError(f"{name!r} is no name of a dataset: expected one like oncology/nsclc/clinician-v0") from None
+    home = Path(root) if root is not None else get_dataset_path()
+    target = home / name
+    if target.exists() and not (target / "data" / "metadata.json").is_file():
+        raise DatasetError(f"{target} is there and is no dataset; it is left alone")
+    if target.exists() and not overwrite:
+        raise DatasetError(f"there is a dataset {name} in {home}: choose another name, or overwrite it")
+    home.mkdir(parents=True, exist_ok=True)
+    return home, target
+
+
+@contextlib.contextmanager
+def _staging(home: Path) -> Iterator[Path]:
+    """A hidden folder beside the datasets, in which one is made before it takes its place."""
+    stage = Path(tempfile.mkdtemp(prefix=".onco_gym-", dir=home))
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage)
+
+
+def _move(made: Path, target: Path, home: Path, name: str) -> None:
+    from minari.namespace import create_namespace, list_local_namespaces
+
+    namespace = name.rpartition("/")[0]
+    with _rooted(home):
+        if namespace and namespace not in list_local_namespaces():
+            create_namespace(namespace)
+    if target.exists():
+        target.rename(made.with_name(f"{made.name}.old"))
+    made.rename(target)

@@ -1,0 +1,206 @@
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from onco_gym import workers
+from onco_gym.workers import WorkError, connected, spread
+
+
+def double(number):
+    return 2 * number
+
+
+def returns(seed):
+    """A real task, of 256 patients. Imports stand inside, so that workers of the other tests start quickly."""
+    from onco_gym.agents import RandomAgent, rollout
+    from onco_gym.interfaces.engine import make_engine
+
+    run = rollout(make_engine("melanoma", horizon=20, terms=("outcome",)), RandomAgent(seed), 256, seed, keep_observations=True)
+    return run.returns, run.observations
+
+
+def dies_once(folder, number):
+    """Kills its worker at the first try."""
+    mark = folder / str(number)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def dies(number):
+    if number == 1:
+        os._exit(1)
+    return number
+
+
+def fails(number):
+    if number == 2:
+        from onco_gym.agents import AgentError
+
+        raise AgentError("the agent answered wrongly: seven")
+    return number
+
+
+class AwkwardError(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def awkward(number):
+    raise AwkwardError(number, number)
+
+
+def surroundings(_):
+    import jax
+
+    return os.environ["JAX_PLATFORMS"], jax.default_backend(), os.environ["OMP_NUM_THREADS"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with connected("ray"):
+        yield
+
+
+def test_results_are_in_order_and_progress_is_told():
+    seen = []
+    assert spread(double, [3, 1, 2], on_done=lambda *at: seen.append(at)) == [6, 2, 4]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert spread(double, []) == []
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_gives_results_in_order_and_tells_progress():
+    seen = []
+    assert spread(double, list(range(7)), "ray", on_done=lambda *at: seen.append(at)) == [2 * i for i in range(7)]
+    assert seen == [(i + 1, 7) for i in range(7)]
+    assert spread(double, [], "ray") == []
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_rollout_is_the_same_to_the_digit_here_and_there():
+    for here, there in zip(spread(returns, [5]), spread(returns, [5], "ray"), strict=True):
+        assert np.array_equal(here[0], there[0])
+        assert np.array_equal(here[1], there[1])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_workers_stay_on_one_core():
+    assert spread(surroundings, [0], "ray") == [("cpu", "cpu", "1")]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_task_whose_worker_was_killed_is_tried_again(tmp_path):
+    assert spread(functools.partial(dies_once, tmp_path), [1, 2], "ray") == [2, 4]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_task_that_always_kills_its_worker_is_named(monkeypatch):
+    monkeypatch.setattr(workers, "RETRIES", 1)
+    with pytest.raises(WorkError, match=r"task 2 of 3 was lost after 2 tries") as caught:
+        spread(dies, [0, 1, 2], "ray")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_error_of_the_function_comes_through():
+    for engine in ("local", "ray"):
+        with pytest.raises(ValueError, match="the agent answered wrongly: seven") as caught:
+            spread(fails, [1, 2, 3], engine)
+        assert (type(caught.value).__name__, str(caught.value)) == ("AgentError", "the agent answered wrongly: seven")
+    with pytest.raises(WorkError, match=r"^AwkwardError: 1 and 1$"):  # one that cannot be pickled, in words
+        spread(awkward, [1], "ray")
+
+
+def test_what_cannot_be_used_is_refused_in_one_line(monkeypatch):
+    with pytest.raises(WorkError, match="expected one of local, ray"):
+        spread(double, [1], "dask")
+    with pytest.raises(WorkError, match="needs the engine ray"):
+        spread(double, [1], "local", "here:1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(WorkError, match=r"pip install .onco_gym\[ray\]"):
+        spread(double, [1], "ray")
+
+
+CALL = "from onco_gym.workers import spread; spread(len, ['a'], 'ray', {!r})"
+
+
+@pytest.mark.parametrize(("address", "said"), [("127.0.0.1:1", "no Ray cluster answers"), ("nonsense", "expected HOST:PORT")])
+def test_an_address_where_nobody_answers_is_refused_at_once(address, said):
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", CALL.format(address)], capture_output=True, text=True)
+    assert said in done.stderr.splitlines()[-1]
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.slow
+def test_an_address_where_somebody_else_answers_is_refused_in_the_end():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        done = subprocess.run([sys.executable, "-c", CALL.format(address)], capture_output=True, text=True, timeout=150)
+    assert done.returncode != 0
+    assert "WorkError: no Ray cluster" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_runs_already_is_joined_and_left_running():
+    script = """
+import subprocess, sys, ray
+from onco_gym.workers import spread
+address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
+other = f"import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
+print(spread(len, ["abc"], "ray"), ray.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[2] False\n[3] True\n", done.stderr
+
+
+def test_a_cluster_that_was_started_here_ends_here():
+    script = "import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray'), ray.is_initialized())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[2] False\n", done.stderr
+    assert not done.stderr
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A card with few arms, of one trial to fit and one to check."""
+    import tomlkit
+
+    from onco_gym.cards import card_files
+
+    document = tomlkit.parse(card_files()["colorectal"].read_text())
+    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
+    document["arms"] = tomlkit.aot()
+    for arm in keep:
+        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
+        document["arms"].append(arm)
+    path = tmp_path / "small.toml"
+    path.write_text(tomlkit.dumps(document))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_fit_and_its_check_are_the_same_to_the_digit_here_and_there(small, tmp_path):
+    from onco_gym.cards import load_card
+    from onco_gym.trials.calibration import calibrate
+    from onco_gym.trials.published import as_rows, reproduce
+
+    figures = {}
+    for engine in ("local", "ray"):
+        output = tmp_path / f"{engine}.toml"
+        fit = calibrate(small, output, tmp_path / "state.json", n=80, rounds=2, engine=engine)
+        rows = reproduce(load_card(small), n=60, engine=engine)
+        figures[engine] = fit.position.x.tolist(), fit.position.loss, output.read_text(), as_rows(rows)
+    assert figures["local"] == figures["ray"]
