@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
             made.add_argument("id", metavar=subject, help=f"{NAMESPACE}/NSCLC-v0, or NSCLC, or the path of a card (.toml)")
         return made.add_argument
 
-    named = "random, guideline, or a regimen's name, which is then given every cycle"
+    named = "random, guideline, clinician, a regimen's name (given every cycle), a file (.onnx, .zip) or module:object"
     count, seed = partial(whole, 1, 1_000_000), partial(whole, 0, 2**64 - 1)
     command(environments.list_command, "List the environments.", "list")
     add = command(environments.show_command, "Show what a card says of its disease.", "show nsclc --section guideline", "CARD")
@@ -96,8 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-fairness", action="store_true", help="do not ask about patients' twins, which takes longer than all the rest")
     add("--json", type=target, metavar="FILE", help="also write all figures there")
     add("--html", type=target, metavar="FILE.html", help="also write a page with pictures there")
-    add("--engine", choices=("local", "ray"), default="local", help="where the work is done; by default local")
-    add("--address", metavar="ADDRESS", help="of the Ray cluster")
+    _where(add)
     example = "cohort nsclc -n 500 --where 'EGFR_L858R and age > 70' --do insurance=medicaid --out cohort.parquet"
     add = command(environments.cohort_command, "Write a cohort of patients to a Parquet file.", example, "CARD")
     add("-n", type=count, default=1000, metavar="N", help="patients; by default 1000")

@@ -97,7 +97,7 @@ def _tables(card: "onco_gym.Card") -> Iterable[Table]:
 
 def play_command(arguments: argparse.Namespace) -> None:
     """Treat a patient."""
-    from onco_gym.agents import make_agent
+    from onco_gym.agents import load_agent
 
     if arguments.quiet and not arguments.agent:
         raise UsageError("--quiet needs --agent")
@@ -106,7 +106,7 @@ def play_command(arguments: argparse.Namespace) -> None:
     card = env.engine.card
     if not isinstance(env.action_space, gym.spaces.Discrete):
         raise UsageError(f"{arguments.id} cannot be played by hand: its actions are more than a regimen; try {card.id}")
-    agent = make_agent(arguments.agent or "guideline", card, seed)
+    agent = load_agent(arguments.agent or "guideline", env.engine, seed)
     screen.print(Text(f"{card.id}, seed {seed}", "bold"))
     observation, info = env.reset(seed=seed)
     ended = False
@@ -157,12 +157,12 @@ def rollout_command(arguments: argparse.Namespace) -> None:
         raise UsageError(f"there is no cohort file {arguments.cohort!r}")
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
-        from onco_gym.agents import make_agent, rollout
+        from onco_gym.agents import load_agent, rollout
         from onco_gym.files import replacing
 
         env = _make(arguments.id, cohort=arguments.cohort)
         kind = gym.spec(key).kwargs.get("kind", "regimen")
-        agent = make_agent(arguments.agent, env.engine.card, arguments.seed, kind)
+        agent = load_agent(arguments.agent, env.engine, arguments.seed)
         bar.update(task, total=env.engine.horizon, description=f"{arguments.n} patients")
         episodes = rollout(env.engine, agent, arguments.n, arguments.seed, on_cycle=lambda i, _: bar.update(task, completed=i))
     asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents import Agent, make_agent, rollout
+from onco_gym.agents import load_agent, rollout
 from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.registration import NAMESPACE
@@ -76,7 +76,7 @@ def write_dataset(
 
     Args:
         env_id: of a registered environment.
-        agent: a name, as :func:`onco_gym.agents.make_agent` takes it, or a file, as ``load_agent`` does.
+        agent: as :func:`onco_gym.agents.load_agent` takes it: a name, a file, or an object of a module.
         episodes: how many.
         seed: same seed, same dataset.
         dataset_id: as Minari has it, ``oncology/nsclc/clinician-v0``; by default see :func:`default_id`.
@@ -97,7 +97,7 @@ def write_dataset(
     env = gym.make(env_id, **(options or {}))
     unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # every id of ours is one
     digest = unwrapped.engine.scenario.digest
-    _agent(unwrapped, agent, seed)  # a name that means nothing is found out here, not by a worker
+    load_agent(agent, unwrapped.engine, seed)  # a name that means nothing is found out here, not by a worker
     tasks = [
         Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
         for first in range(0, episodes, CHUNK)
@@ -162,7 +162,7 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # every id of ours is one
     if env.engine.scenario.digest != task.digest:
         raise WorkError(f"a worker has another card {env.engine.card.id} (digest {env.engine.scenario.digest})")
-    run = rollout(env.engine, _agent(env, task.agent, task.seed), CHUNK, task.seed, keep_steps=True)
+    run = rollout(env.engine, load_agent(task.agent, env.engine, task.seed), CHUNK, task.seed, keep_steps=True)
     steps = run.steps
     assert steps is not None
     lengths = steps.lengths[: task.patients]
@@ -194,18 +194,6 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     if steps.probabilities is not None:
         arrays["probabilities"] = flat(steps.probabilities)
     return arrays
-
-
-def _agent(env: OncologyEnv, text: str, seed: int) -> Agent:
-    try:
-        from onco_gym.agents.files import load_agent
-    except ModuleNotFoundError as error:
-        if error.name != "onco_gym.agents.files":
-            raise
-        kind = env.spec.kwargs.get("kind", "regimen") if env.spec else "regimen"
-        return make_agent(text, env.engine.card, seed, kind)
-    made: Agent = load_agent(text, env.engine, seed)
-    return made
 
 
 def _buffers(task: Chunk, chunk: Mapping[str, NDArray[Any]]) -> Iterator[Any]:

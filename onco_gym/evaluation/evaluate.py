@@ -4,7 +4,6 @@ Patients are evaluated in chunks of a fixed size, each a pure function of a few 
 digit where a chunk runs, or beside which others. Time is the one figure that is not reproducible; it is kept apart.
 """
 
-import importlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents import Agent, make_agent, rollout
+from onco_gym.agents import Agent, load_agent, rollout
 from onco_gym.evaluation.statistics import (
     Interval,
     bootstrap_interval,
@@ -249,7 +248,7 @@ def evaluate(
     text = agent if isinstance(agent, str) else None
     makers: dict[str, Callable[[int], Agent]] = {}
     for known in dict.fromkeys([RANDOM, REFERENCE, *([text] if text else [])]):
-        makers[known] = lambda start, known=known: _agent(known, engine, seed + start)  # type: ignore[misc]
+        makers[known] = lambda start, known=known: load_agent(known, engine, seed + start)  # type: ignore[misc]
     called = name or text or type(agent).__name__
     key = text or "\0"
     if not isinstance(agent, str):
@@ -307,7 +306,7 @@ def evaluate_all(
         raise EvaluationError("there is no agent to evaluate")
     engine, kind = _engine(environment, kind)
     wanted = list(dict.fromkeys(agents))
-    made = {name: _agent(name, engine, seed) for name in wanted}  # names that mean nothing are found out before the work
+    made = {name: load_agent(name, engine, seed) for name in wanted}  # names that mean nothing are found out before the work
     starts = _starts(episodes)
     names = list(dict.fromkeys([*wanted, RANDOM, REFERENCE]))
     tasks = [Chunk(name, environment, kind, seed, start, count) for name in names for start, count in starts]
@@ -342,13 +341,13 @@ def evaluate_all(
 def evaluate_chunk(task: Chunk) -> dict[str, NDArray[Any]]:
     """The episodes of a chunk, as arrays by the names of :class:`Runs`: a pure function of the task, but for the time."""
     engine, _ = _engine(task.environment, task.kind)
-    return _play(_agent(task.agent, engine, task.seed + task.start), engine, task.seed, task.start, task.count)
+    return _play(load_agent(task.agent, engine, task.seed + task.start), engine, task.seed, task.start, task.count)
 
 
 def make_named(agent: str, environment: str, kind: str = "regimen", seed: int = 0) -> tuple[Engine, Agent]:
     """The engine of an environment or card, and an agent for it by name, as :func:`evaluate_all` makes them."""
     engine, _ = _engine(environment, kind)
-    return engine, _agent(agent, engine, seed)
+    return engine, load_agent(agent, engine, seed)
 
 
 def improvement(first: Evaluation, second: Evaluation, seed: int = 0) -> Interval:
@@ -360,19 +359,7 @@ def _work(task: Chunk) -> dict[str, NDArray[Any]] | DivergenceReport:
     if not task.fairness:
         return evaluate_chunk(task)
     engine, _ = _engine(task.environment, task.kind)
-    return divergence(_agent(task.agent, engine, task.seed), engine, task.count, task.seed)
-
-
-def _agent(text: str, engine: Engine, seed: int) -> Agent:
-    """An agent by name, or from a file."""
-    try:
-        files = importlib.import_module("onco_gym.agents.files")
-    except ModuleNotFoundError as error:
-        if error.name != "onco_gym.agents.files":
-            raise
-        return make_agent(text, engine.card, seed, _kind_of(engine))
-    made: Agent = files.load_agent(text, engine, seed)
-    return made
+    return divergence(load_agent(task.agent, engine, task.seed), engine, task.count, task.seed)
 
 
 def _engine(environment: str, kind: str) -> tuple[Engine, str]:
