@@ -1,4 +1,5 @@
-# make demo   watch a simulated patient's journey
+# make demo       train PPO, evaluate it, write a report
+# make baselines  train and evaluate every baseline that has no run yet, and make their page
 # make test   the test suite (make test-all adds the slow tests)
 # make lint   style and types
 # make bench  speed, beside the peers that can be installed
@@ -9,13 +10,17 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 PEER := .venv-gymnax/bin/python
 
-.PHONY: demo test test-all lint bench docs clean
+.PHONY: demo baselines test test-all lint bench docs clean
 
-demo: .venv/.core
+demo: .venv/.demo
 	@mkdir -p runs
 	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --picture runs/journey.png
-	$(BIN)/onco-gym rollout NSCLC --agent guideline -n 1000
-	@echo "The patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
+	$(BIN)/python baselines/demo.py
+	@echo "A patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
+
+baselines: .venv/.demo .venv-d3rlpy/.installed
+	$(BIN)/python baselines/run.py
+	$(BIN)/python baselines/table.py
 
 test: .venv/.test
 	$(BIN)/python -m pytest -n 2

@@ -99,11 +99,10 @@ def planned(environments: list[str], algorithms: list[str] | None, seeds: int | 
 def best_constant(engine: Engine) -> str:
     """The regimen that does best when given every cycle, to training patients."""
     names = [regimen.name for regimen in engine.card.regimens if regimen.active]
-    kind = "dose" if "Dosing" in type(engine.kind).__name__ else "regimen"
     mean = {}
     for name in names:
         try:
-            agent = make_agent(name, engine.card, kind=kind)
+            agent = make_agent(name, engine.card, kind=engine.kind_name)
         except ValueError:  # not every regimen can be dosed
             continue
         mean[name] = float(rollout(engine, agent, 1000, seed=TRAINING).returns.mean())

@@ -5,7 +5,7 @@ import os
 import sys
 
 from onco_gym.agents.names import make_agent
-from onco_gym.agents.onnxfile import Normalisation, OnnxAgent, kind_name, save_mlp_onnx
+from onco_gym.agents.onnxfile import Normalisation, OnnxAgent, save_mlp_onnx
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.sb3 import Sb3Agent, export
 from onco_gym.interfaces.engine import Engine
@@ -34,7 +34,7 @@ def load_agent(text: str, engine: Engine, seed: int = 0) -> Agent:
     if ":" in text and not text.startswith("adaptive:"):  # that one is a name
         return _imported(text, engine)
     try:
-        return make_agent(text, engine.card, seed, kind_name(engine))
+        return make_agent(text, engine.card, seed, engine.kind_name)
     except AgentError as error:
         raise AgentError(f"{error}; or a file (.onnx, .zip) or module:object") from None
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onco_gym.agents.protocol import AgentError
 from onco_gym.agents.simple import Masks, Observations
 from onco_gym.files import replacing
-from onco_gym.interfaces.engine import KINDS, Engine
+from onco_gym.interfaces.engine import Engine
 from onco_gym.registration import KINDS as ENDINGS
 from onco_gym.registration import NAMESPACE
 from onco_gym.version import __version__
@@ -150,13 +150,8 @@ def certain(action: NDArray[Any], sizes: tuple[int, ...] | None) -> NDArray[np.f
 
 def environment_id(engine: Engine) -> str:
     """The id of the environment that an engine is behind."""
-    end = next(end for end, name in ENDINGS.items() if name == kind_name(engine))
+    end = next(end for end, name in ENDINGS.items() if name == engine.kind_name)
     return f"{NAMESPACE}/{engine.card.id}{end}-v0"
-
-
-def kind_name(engine: Engine) -> str:
-    """The name of the kind of environment, as :data:`onco_gym.interfaces.engine.KINDS` has it."""
-    return next(name for name, made in KINDS.items() if isinstance(made, type) and isinstance(engine.kind, made))
 
 
 def save_mlp_onnx(

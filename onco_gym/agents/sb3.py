@@ -25,7 +25,6 @@ from onco_gym.agents.onnxfile import (
     certain,
     choose,
     environment_id,
-    kind_name,
     labelled,
     output,
     parts,
@@ -255,7 +254,7 @@ def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
 def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
     """Observations and masks of at least 1000 visits; half of the patients are treated by ``agent``, half at random."""
     n = 64
-    other = make_agent("random", engine.card, 0, kind_name(engine))
+    other = make_agent("random", engine.card, 0, engine.kind_name)
     seat = Seat(stream_of(np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32))
     seen: list[tuple[Observations, Masks]] = []
     count = 0

@@ -161,7 +161,6 @@ def rollout_command(arguments: argparse.Namespace) -> None:
         from onco_gym.files import replacing
 
         env = _make(arguments.id, cohort=arguments.cohort)
-        kind = gym.spec(key).kwargs.get("kind", "regimen")
         agent = load_agent(arguments.agent, env.engine, arguments.seed)
         bar.update(task, total=env.engine.horizon, description=f"{arguments.n} patients")
         episodes = rollout(env.engine, agent, arguments.n, arguments.seed, on_cycle=lambda i, _: bar.update(task, completed=i))

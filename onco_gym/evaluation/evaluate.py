@@ -374,10 +374,6 @@ def _engine(environment: str, kind: str) -> tuple[Engine, str]:
     return make_engine(environment, kind=kind), kind
 
 
-def _kind_of(engine: Engine) -> str:
-    return next(name for name, made in KINDS.items() if type(engine.kind) is made)
-
-
 def _starts(episodes: int) -> list[tuple[int, int]]:
     """(first patient, how many) of each chunk."""
     if episodes < 1:
@@ -461,7 +457,7 @@ def _summary(
     return Evaluation(
         agent=name,
         environment=environment,
-        kind=_kind_of(engine),
+        kind=engine.kind_name,
         card_digest=engine.scenario.digest,
         episodes=n,
         seed=seed,

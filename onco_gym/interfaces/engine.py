@@ -84,6 +84,7 @@ class Engine:
         self.card, self.cohort, self.weights, self.horizon = card, cohort, dict(weights), horizon
         self.scenario, self.params, self.panel = scenario(card), params(card), Panel(card)
         self.terms = frozenset(terms)
+        self.kind_name = kind
         self.kind: Kind = KINDS[kind](self)
         patients = jax.jit(embody)(self.params, encode(card, cohort))
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
