@@ -45,7 +45,7 @@ def sb3(
     from stable_baselines3.common.vec_env import VecMonitor
 
     import onco_gym
-    from onco_gym.agents.sb3 import export
+    from onco_gym.agents.sb3 import Sb3Agent, export
 
     torch.set_num_threads(1)
     make = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO}[algorithm]
@@ -63,9 +63,7 @@ def sb3(
             return True
 
     model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id.split('/')[-1]}-{algorithm}-{seed}")
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder) / "model.zip")
-        export(Path(folder) / "model.zip", policy, engine)
+    export(Sb3Agent(model, engine), policy, engine)
     return curve
 
 

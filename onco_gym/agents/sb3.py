@@ -125,7 +125,7 @@ class Sb3Agent:
 
 
 def export(
-    model_path: str | os.PathLike[str],
+    model: "str | os.PathLike[str] | Sb3Agent",
     onnx_path: str | os.PathLike[str],
     engine: Engine,
     vecnormalize: str | os.PathLike[str] | None = None,
@@ -133,7 +133,7 @@ def export(
     """Write an SB3 model as an ONNX file, normalisation included, if the file chooses what the model chooses.
 
     Args:
-        model_path: the model, ``.zip``; unpickled, so one you trust.
+        model: its file, ``.zip``, which is unpickled, so one you trust; or the model itself, as an :class:`Sb3Agent`.
         onnx_path: where the policy goes.
         engine: the environment that it is for.
         vecnormalize: statistics of ``VecNormalize``; by default those in :data:`STATISTICS` beside the model, if there are any.
@@ -142,7 +142,7 @@ def export(
         AgentError: if the model cannot be loaded or written, or if file and model do not agree on at least
             1000 observations of simulated patients. Nothing is written then.
     """
-    agent = Sb3Agent.load(model_path, engine, vecnormalize)
+    agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(model, engine, vecnormalize)
     operators = _operators(agent.layers)
     with replacing(onnx_path) as temporary:
         if operators is not None:
