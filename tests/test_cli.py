@@ -18,7 +18,7 @@ from onco_gym.cli import SECTIONS, main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import Cohort
 
-COMMANDS = ("list", "show", "play", "rollout", "cohort", "trial", "calibrate", "design")
+COMMANDS = ("list", "show", "play", "rollout", "evaluate", "cohort", "trial", "calibrate", "design", "train", "export", "dataset")
 
 
 def run(capsys, *arguments):

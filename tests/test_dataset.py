@@ -80,6 +80,7 @@ def test_replayed_actions_reproduce_the_recorded_episodes(env_id, agent, space, 
             np.testing.assert_allclose(chances[np.arange(steps), episode.actions], 1 / episode.infos["action_mask"][:-1].sum(1))
 
 
+@pytest.mark.slow
 def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorter(home):
     name = "oncology/nsclc/guideline-v0"
     assert default_id("onco_gym/NSCLC-v0", "guideline") == name

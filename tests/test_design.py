@@ -45,6 +45,7 @@ def test_optimisation_finds_the_right_drug(nsclc):
         optimise(nsclc, [], "best_supportive_care")
 
 
+@pytest.mark.slow
 def test_power_rises_with_patients_and_is_alpha_without_a_difference(nsclc):
     study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1500)
     few, many = (study.power(n, repeats=60) for n in (20, 150))
@@ -59,6 +60,7 @@ def test_power_rises_with_patients_and_is_alpha_without_a_difference(nsclc):
         study.power(301)
 
 
+@pytest.mark.slow
 def test_the_sample_size_reaches_its_power(nsclc):
     study = PowerStudy(nsclc, EGFR, "osimertinib", "gefitinib_erlotinib", pool=1000)
     found = study.sample_size(0.8, repeats=60)

@@ -224,7 +224,8 @@ def test_the_page_stands_alone(tmp_path, engine, found):
         write_report(path, [], engine, GuidelineAgent(engine.card))
 
 
-def test_command(tmp_path, capsys):
+def test_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "figures.json"
     asked = ["evaluate", "clinician", "--env", "NSCLC", "--episodes", str(2 * SIZE), "--seed", str(SEED), "--no-fairness"]
     assert main([*asked, "--json", str(path)]) == 0

@@ -165,6 +165,7 @@ print(spread(len, ["abc"], "ray"), ray.is_initialized())
     assert done.stdout == "[2] False\n[3] True\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_cluster_that_was_started_here_ends_here():
     script = "import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray'), ray.is_initialized())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

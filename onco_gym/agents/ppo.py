@@ -257,13 +257,8 @@ def train(
     actor = network(keys[0], (width, *settings.hidden, choices), 0.01)
     critic = network(keys[1], (width, *settings.hidden, 1), 1.0)
     size = settings.envs * settings.length
-    rounds = -(-settings.steps // size)
-    rate = optax.linear_schedule(settings.rate, 0.0, rounds * settings.epochs * settings.batches)
-    adam = optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate, eps=1e-5))
-
-    def update(networks: Any, optimiser: Any, gradient: Any) -> tuple[Any, Any]:
-        change, optimiser = adam.update(gradient, optimiser, networks)
-        return optax.apply_updates(networks, change), optimiser
+    rounds = _rounds(settings)
+    adam, turn = _compiled(engine, settings)
 
     # Training patients lie in the upper half of all seeds, far from those that evaluations count up from.
     seeds = np.uint64(2**63 + (seed % 2**31) * 2**32) + np.arange(settings.envs, dtype=np.uint64)
@@ -272,12 +267,28 @@ def train(
     at = _Training(
         actor, critic, adam.init((actor, critic)), encounter, engine.ledger(), seat, seen, mask, jnp.zeros(settings.envs), key
     )
-    turn = jax.jit(functools.partial(_round, engine, settings, parts, update), donate_argnums=0)
     for number in range(rounds):
         at, said = turn(at, 1 - number / rounds)
         total, episodes, entropy = np.asarray(said, float)
         on_round(Progress((number + 1) * size, total / episodes if episodes else float("nan"), entropy))
     return PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in at.actor], parts)
+
+
+def _rounds(settings: Settings) -> int:
+    return -(-settings.steps // (settings.envs * settings.length))
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+    """The optimiser, and one round, compiled when it is first called; the same for all seeds."""
+    rate = optax.linear_schedule(settings.rate, 0.0, _rounds(settings) * settings.epochs * settings.batches)
+    adam = optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate, eps=1e-5))
+
+    def update(networks: Any, optimiser: Any, gradient: Any) -> tuple[Any, Any]:
+        change, optimiser = adam.update(gradient, optimiser, networks)
+        return optax.apply_updates(networks, change), optimiser
+
+    return adam, jax.jit(functools.partial(_round, engine, settings, _parts(engine), update), donate_argnums=0)
 
 
 def _parts(engine: Engine) -> tuple[int, ...]:

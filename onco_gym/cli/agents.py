@@ -1,11 +1,35 @@
-"""Commands on agents: export."""
+"""Commands on agents: train, export."""
 
 import argparse
 import warnings
 
 import gymnasium as gym
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from onco_gym.cli.common import UsageError, console, resolve
+
+
+def train_command(arguments: argparse.Namespace) -> None:
+    """Train a policy by PPO in JAX."""
+    key, card = resolve(arguments.id)
+    if "/mo-" in key:
+        raise UsageError(f"{key} has a vector of rewards: train on the plain environment, with weights of your own if you like")
+    if arguments.out.suffix != ".onnx":
+        raise UsageError(f"{str(arguments.out)!r}: a policy file ends in .onnx")
+    errors = console(stderr=True)
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("compiling", total=arguments.steps)
+        from onco_gym.agents import ppo, save_mlp_onnx
+        from onco_gym.interfaces.engine import make_engine
+
+        def report(progress: ppo.Progress) -> None:
+            bar.update(task, completed=progress.steps, description=f"return {progress.mean_return:.3f} while exploring")
+
+        engine = make_engine(card, kind=gym.spec(key).kwargs.get("kind", "regimen"))
+        agent = ppo.train(engine, ppo.Settings(steps=arguments.steps), arguments.seed, report)
+        save_mlp_onnx(arguments.out, agent.layers, engine)
+    print(f"wrote {arguments.out} for {key}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
 
 
 def export_command(arguments: argparse.Namespace) -> None:

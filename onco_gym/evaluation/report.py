@@ -1,6 +1,7 @@
 """A page that shows an evaluation: one HTML file with its pictures inside, readable on light and dark screens."""
 
 import base64
+import functools
 import html
 import io
 import os
@@ -223,12 +224,12 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
     """Three patients' timelines: those who lived shorter, as long, and longer than most under the agent."""
     order = np.argsort(first.runs.weeks, kind="stable")
     chosen = list(dict.fromkeys(int(order[round(share * (len(order) - 1))]) for share in (0.25, 0.5, 0.75)))
-    pictures, env = [], _single(engine, first.kind)
+    pictures = []
     for patient in chosen:
         caption = (
             f"Patient {patient} (seed {first.seed + patient}), who lived {first.runs.weeks[patient]:.0f} weeks when evaluated."
         )
-        data = base64.b64encode(_timeline(env, agent, first.seed + patient)).decode()
+        data = base64.b64encode(draw_journey(engine, agent, first.seed + patient)).decode()
         pictures.append(
             f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
@@ -240,16 +241,19 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
     return _section(f"Three patients of {first.agent}", "\n".join(pictures), note)
 
 
-def _single(engine: Engine, kind: str) -> OncologyEnv:
+@functools.lru_cache(maxsize=4)
+def _single(engine: Engine) -> OncologyEnv:
     """An environment with one patient, on the same patients as ``engine``."""
+    kind = engine.kind_name
     terms = None if engine.terms == frozenset(TERMS) else tuple(engine.terms)
     shared = make_engine(engine.card, None, engine.weights, engine.horizon, kind, terms)
     cohort = None if shared is engine else engine.cohort
     return OncologyEnv(engine.card, cohort, engine.weights, engine.horizon, kind, terms, render_mode="ansi")
 
 
-def _timeline(env: OncologyEnv, agent: Agent, seed: int) -> bytes:
-    """The journey of one patient as a PNG."""
+def draw_journey(engine: Engine, agent: Agent, seed: int) -> bytes:
+    """The journey of one patient, the one of ``reset(seed=seed)``, under an agent, as a PNG."""
+    env = _single(engine)
     observation, info = env.reset(seed=seed)
     ended = False
     while not ended:
