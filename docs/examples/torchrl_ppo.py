@@ -9,9 +9,9 @@ import argparse
 
 import gymnasium as gym
 import torch
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
-from torchrl.collectors import SyncDataCollector
+from torchrl.collectors import Collector
 from torchrl.envs import GymWrapper
 from torchrl.modules import MaskedCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
@@ -25,7 +25,7 @@ class Masked(gym.ObservationWrapper):
 
     def __init__(self, env):
         super().__init__(env)
-        choices = env.action_space.n
+        choices = int(env.action_space.n)
         self.observation_space = gym.spaces.Dict(
             {"observation": env.observation_space, "action_mask": gym.spaces.MultiBinary(choices)}
         )
@@ -59,11 +59,9 @@ def main():
         return nn.Sequential(nn.Linear(features, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, outputs))
 
     actor = ProbabilisticActor(
-        nn.ModuleList(
-            [
-                TensorDictModule(network(choices), in_keys=["observation"], out_keys=["logits"]),
-                TensorDictModule(ToBool(), in_keys=["action_mask"], out_keys=["mask"]),
-            ]
+        TensorDictSequential(
+            TensorDictModule(network(choices), in_keys=["observation"], out_keys=["logits"]),
+            TensorDictModule(ToBool(), in_keys=["action_mask"], out_keys=["mask"]),
         ),
         in_keys=["logits", "mask"],
         out_keys=["action"],
@@ -75,7 +73,7 @@ def main():
     advantage = GAE(gamma=0.995, lmbda=0.95, value_network=critic)
     loss = ClipPPOLoss(actor, critic, clip_epsilon=0.2, entropy_coeff=0.01)
     optimiser = torch.optim.Adam(loss.parameters(), lr=1e-3)
-    collector = SyncDataCollector(env, actor, frames_per_batch=arguments.batch, total_frames=arguments.frames)
+    collector = Collector(env, actor, frames_per_batch=arguments.batch, total_frames=arguments.frames)
     for number, data in enumerate(collector):
         for _ in range(4):
             advantage(data)

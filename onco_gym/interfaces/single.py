@@ -22,7 +22,7 @@ from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, Divergence, Ledger, divergence
+from onco_gym.rewards import TERMS, Divergence, Ledger, divergence, even_handedness, record
 from onco_gym.simulator.state import Journey
 
 Observation = NDArray[np.float32]
@@ -207,7 +207,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
         return values[self._compiled.mask : self._compiled.options] > 0.5
 
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        row, given, code, share, cost, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        row, given, code, share, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
         begun = given >= 0
         options = np.flatnonzero(values[self._compiled.options :] > 0.5)
         return {
@@ -258,9 +258,10 @@ def reward_space(engine: Engine) -> spaces.Box:
 class _Compiled:
     """The engine for one patient, packed.
 
-    [encounter | reward, terminated, truncated, row, given, verdict, share, cost, terms | view | mask | options].
+    [encounter | reward, terminated, truncated, row, given, verdict, share, cost, first choice, terms | view | mask | options].
     The work stands in a loop of one turn: XLA makes one kernel of a small loop, and of anything else one kernel per
-    operation, which takes several times as long for a single patient.
+    operation, which takes several times as long for a single patient. The ledger is too large for that: where a step is one
+    decision, the fairness term is added after the loop.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -270,10 +271,13 @@ class _Compiled:
         encounter, _, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
         self.layout: Layout[Encounter] = Layout(encounter)
         self.head = self.layout.size
-        self.view = self.head + 8 + len(TERMS)
+        self.view = self.head + 9 + len(TERMS)
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
+        self._apart = "fairness" in engine.terms and engine.kind_name == "regimen"
+        self._looped = copy.copy(engine)
+        self._looped.terms = engine.terms - {"fairness"} if self._apart else engine.terms
         self._admit_loop = jax.jit(self._admit)
         self._step_loop = jax.jit(self._step, donate_argnums=1)
         self._once = jnp.int32(1)
@@ -296,7 +300,7 @@ class _Compiled:
             _, ticket = carry
             key = jax.lax.bitcast_convert_type(ticket[-1:], jnp.uint32)
             encounter = self._engine.first_visit(self._engine.patient(ticket[:-2, None]), key)
-            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(3 + len(TERMS))])
+            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(4 + len(TERMS))])
             return self._join(encounter, head, self._engine.options(encounter.journey)), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
@@ -306,17 +310,29 @@ class _Compiled:
             del turn
             flat, ledger, action = carry
             encounter = self.layout.unpack(flat[: self.head])
-            after, ledger, outcome = self._engine.advance(encounter, ledger, action[None])
+            after, ledger, outcome = self._looped.advance(encounter, ledger, action[None])
             head = self._head(outcome, flat[self.head + 3 : self.head + 4])
             # The action changes, lest XLA moves what depends on it out of the loop.
             return self._join(after, head, outcome.verdict.options), ledger, action + 1
 
-        flat, ledger, _ = jax.lax.fori_loop(0, turns, cycle, (flat, ledger, action))
-        return flat, ledger
+        if not self._apart:
+            return jax.lax.fori_loop(0, turns, cycle, (flat, ledger, action))[:2]
+        after, _ = jax.lax.fori_loop(0, turns, lambda turn, carry: cycle(turn, (carry[0], ledger, carry[1]))[::2], (flat, action))
+        return self._fair(flat, after, ledger)
+
+    def _fair(self, before: jax.Array, after: jax.Array, ledger: Ledger) -> tuple[jax.Array, Ledger]:
+        """``after`` with the fairness term of the decision, and the ledger with the decision."""
+        given, need = (after[self.head + place : self.head + place + 1].astype(jnp.int32) for place in (4, 8))
+        journey = self.layout.unpack(before[: self.head]).journey
+        ledger, surprise = record(self._engine.scenario, ledger, journey, need, given)
+        term = even_handedness(surprise)[0]
+        after = after.at[self.view - len(TERMS) + list(TERMS).index("fairness")].set(term)
+        return after.at[self.head].add(jnp.float32(self._engine.weights["fairness"]) * term), ledger
 
     def _head(self, outcome: Outcome, row: jax.Array) -> jax.Array:
         said = outcome.verdict
-        values = [outcome.reward, outcome.terminated, outcome.truncated, row, outcome.given, said.code, said.share, outcome.cost]
+        values = [outcome.reward, outcome.terminated, outcome.truncated, row, outcome.given, said.code, said.share]
+        values += [outcome.cost, said.first]
         return jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
 
     def _join(self, encounter: Encounter, head: jax.Array, options: jax.Array) -> jax.Array:

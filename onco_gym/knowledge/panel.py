@@ -146,7 +146,8 @@ class Panel:
             waiting: (n,) bool, whether the next dose is withheld, or a test's result is awaited before the first line.
         """
         line, progressed = facts["line"], facts["progressed"] > 0.5
-        turns = allowed[self._holiday, 0].astype(np.int32)  # 1, but known at run time only, even at the first visit
+        # 1, but known at run time only, even at the first visit. For one patient doing things twice costs next to nothing.
+        turns = allowed[self._holiday, 0].astype(np.int32) if allowed.shape[1] > 1 else None
         clauses = [xp.where(treatment >= 0, word, _NONE) for word in self._about(xp, xp.maximum(treatment, 0))]
         going_on = _each(lambda word: xp.where(progressed, _NONE, word), clauses)
         stale = _each(lambda word, bits: xp.where(progressed, word, _NONE) & bits, clauses, self._recommends)
@@ -300,13 +301,13 @@ def _some(clauses: Clauses) -> Array:
     return functools.reduce(operator.or_, clauses) != 0
 
 
-def _settled(xp: Any, turns: Array, arrays: Any) -> Any:
+def _settled(xp: Any, turns: Array | None, arrays: Any) -> Any:
     """The same arrays, computed once.
 
     XLA would otherwise work them out again for every regimen that reads them, at many times the cost, and takes no notice of
     optimisation barriers on a CPU. A loop that changes nothing, whose number of ``turns`` it cannot know, it leaves alone.
     """
-    if xp is np:
+    if xp is np or turns is None:
         return arrays
     import jax
 

@@ -84,7 +84,12 @@ def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array,
 def fairness(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) minus what the decision adds to the divergence between groups, in nats, mean over the protected attributes."""
     del scenario, params
-    return -total(scene.surprise) / len(scene.surprise)
+    return even_handedness(scene.surprise)
+
+
+def even_handedness(surprise: jax.Array) -> jax.Array:
+    """(n,) the term, from ``surprise`` (A, n)."""
+    return -total(surprise) / len(surprise)
 
 
 class Divergence(NamedTuple):

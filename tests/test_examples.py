@@ -1,0 +1,24 @@
+"""The examples in docs/, where the library they are for is installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "script", "options", "said"),
+    [
+        ("torchrl", "torchrl_ppo.py", ("--frames", "4000"), "4000 frames, return per episode"),
+        ("ray.rllib.algorithms.ppo", "rllib_ppo.py", ("--iterations", "1"), "iteration 1: return per episode"),
+    ],
+)
+def test_examples_run(library, script, options, said):
+    pytest.importorskip(library, exc_type=ImportError)
+    done = subprocess.run([sys.executable, str(EXAMPLES / script), *options], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
