@@ -82,6 +82,8 @@ class Regimens:
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Whole numbers that are regimens."""
+        if n is None and type(actions) is int and 0 <= actions < self.mask_size:
+            return np.asarray(actions, np.int32)
         values, expected = np.asarray(actions), () if n is None else (n,)
         if values.shape != expected or values.dtype.kind not in "iu":
             raise InvalidAction(f"{_shown(actions)} is no choice of a regimen: expected whole numbers of shape {expected}")

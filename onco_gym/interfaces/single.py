@@ -275,7 +275,8 @@ class _Compiled:
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
-        self._apart = "fairness" in engine.terms and engine.kind_name == "regimen"
+        self._keeps = "fairness" in engine.terms  # otherwise nothing is written into the ledger
+        self._apart = self._keeps and engine.kind_name == "regimen"
         self._looped = copy.copy(engine)
         self._looped.terms = engine.terms - {"fairness"} if self._apart else engine.terms
         self._admit_loop = jax.jit(self._admit)
@@ -292,6 +293,8 @@ class _Compiled:
 
     def step(self, flat: jax.Array, ledger: Ledger, action: NDArray[Any]) -> tuple[jax.Array, Ledger]:
         """(size,) a step later, and the ledger."""
+        if not self._keeps:
+            return self._step_loop(flat, None, action, self._once)[0], ledger
         after: tuple[jax.Array, Ledger] = self._step_loop(flat, ledger, action, self._once)
         return after
 

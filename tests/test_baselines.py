@@ -1,0 +1,69 @@
+"""The baselines: runs that are kept, found again and made into a page."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
+
+import run
+import table
+
+SMALL = {
+    "jax_ppo": {"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
+    "cloning": {"episodes": 60, "epochs": 1, "batch": 256, "rate": 1e-3, "hidden": [16]},
+}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Runs, policies and pages of this test."""
+    monkeypatch.setattr(run, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(run, "POLICIES", tmp_path / "policies")
+    monkeypatch.setattr(table, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(table, "FIGURES", tmp_path / "figures")
+    return tmp_path
+
+
+def made(algorithm, seed=0):
+    one = run.Run("NSCLC-v0", algorithm, seed, 60, 0, SMALL.get(algorithm, {}))
+    run.perform(one)
+    return one
+
+
+@pytest.mark.slow
+def test_runs_are_kept_and_made_into_tables(kept):
+    runs = [made("random"), made("guideline"), made("cloning"), made("jax_ppo"), made("jax_ppo", 1)]
+    assert all(one.is_done() for one in runs)
+    changed = run.Run("NSCLC-v0", "jax_ppo", 0, 60, 0, {**SMALL["jax_ppo"], "steps": 4096})
+    assert not changed.is_done(), "other settings are another run"
+    content = json.loads(runs[3].file.read_text())
+    assert len(content["returns"]) == 60
+    assert content["curve"]
+    assert runs[3].policy.exists()
+
+    rows = {row.algorithm: row for row in table.entries(table.read()["NSCLC-v0"])}
+    assert rows["random"].score.value == pytest.approx(0)
+    assert rows["guideline"].score.value == pytest.approx(100)
+    assert len(rows["jax_ppo"].by_seed) == 2
+    assert rows["jax_ppo"].score.low <= rows["jax_ppo"].score.value <= rows["jax_ppo"].score.high
+    assert "| PPO (JAX) |" in table.table(list(rows.values()))
+
+
+def test_every_baseline_has_its_settings():
+    runs = run.planned([f"{name}-v0" for name in run.DISEASES], None, None, None)
+    assert {one.algorithm for one in runs} == {*run.UNTRAINED, *run.REGIMENS}
+    assert all(one.settings for one in runs if one.algorithm not in run.UNTRAINED)
+    assert sum(one.algorithm == "ppo" for one in runs) >= 5 * 4
+    assert set(table.NAMES) == {*run.UNTRAINED, *run.REGIMENS, *run.DOSES}
+    doses = run.planned(["NSCLC-Dose-v0"], None, 5, None)
+    assert {one.algorithm for one in doses} == {"random", "constant", "guideline", "sac"}
+
+
+def test_a_broken_run_is_run_again(kept):
+    one = run.Run("NSCLC-v0", "random", 0, 60, 0, {})
+    one.file.parent.mkdir(parents=True)
+    one.file.write_text('{"stamp": ')
+    assert not one.is_done()
