@@ -93,6 +93,7 @@ def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(car
     assert changed >= 3
 
 
+@pytest.mark.slow
 def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
     run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
@@ -125,6 +126,7 @@ def test_episodes_have_the_twins_of_single_environments(engine, card):
         np.testing.assert_allclose(many.observations[steps, i], one.observations[steps], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("workflow", marks=pytest.mark.slow), "dose"])
 def test_other_kinds_of_environment_have_twins_and_audits(kind):
     engine = make_engine("nsclc", horizon=3, kind=kind, terms=("outcome",))

@@ -134,6 +134,7 @@ def test_a_result_comes_after_the_patients_own_wait_and_later_where_it_has_to_be
     assert known.mean() > 0.95
 
 
+@pytest.mark.slow
 def test_nobody_is_judged_by_a_result_that_was_not_read():
     """In the step that orders a test, and until the next visit, the panel knows what the agent knows."""
     encounter, *_ = first_visit()
@@ -499,6 +500,7 @@ def test_agents_keep_the_protocol(nsclc):
         WorkflowAgent(nsclc, "sometimes")
 
 
+@pytest.mark.slow
 def test_each_agent_tests_as_it_says():
     card = load_card("nsclc")
     tests = [test.name for test in card.tests]
