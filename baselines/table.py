@@ -188,13 +188,16 @@ def main() -> None:
         if len(rows) == len(plain) and algorithm not in ("random", "guideline"):
             fewest = min(len(row.by_seed) for row in rows)
             together[algorithm] = np.array([row.by_seed[:fewest] for row in rows]).T
-    draw_profiles({name: values for name, values in together.items() if len(values) > 1}, FIGURES / "profiles.png")
+    profiled = {name: values for name, values in together.items() if len(values) > 1}
+    if profiled:
+        draw_profiles(profiled, FIGURES / "profiles.png")
     lines = ["| | interquartile mean of the score | 95% interval |", "|---|---|---|"]
     for name, values in sorted(together.items(), key=lambda pair: -float(interquartile_mean(pair[1]))):
         interval = bootstrap_interval(values, interquartile_mean)
         lines.append(f"| {NAMES[name]} | {interval.value:.0f} | {interval.low:.0f} to {interval.high:.0f} |")
     parts = [f"## {name}\n\n{table(every[name])}" for name in every]
-    text = (HERE / "page.md").read_text().format(together="\n".join(lines), tables="\n\n".join(parts))
+    picture = "\n\n![Performance profiles](figures/profiles.png)" if profiled else ""
+    text = (HERE / "page.md").read_text().format(together="\n".join(lines) + picture, tables="\n\n".join(parts))
     with replacing(PAGE) as temporary:
         temporary.write_text(text)
     print(f"{sum(len(runs) for one in found.values() for runs in one.values())} runs: {PAGE.relative_to(HERE.parent)}")
