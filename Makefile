@@ -21,6 +21,7 @@ demo: .venv/.demo
 baselines: .venv/.demo .venv-d3rlpy/.installed
 	$(BIN)/python baselines/run.py
 	$(BIN)/python baselines/table.py
+	$(BIN)/python docs/policies.py
 
 test: .venv/.test
 	$(BIN)/python -m pytest -n 2
