@@ -1,4 +1,4 @@
-"""Generate docs/policies.md: what a learned policy does differently from the guideline, and for whom. Part of ``make baselines``."""
+"""Generate docs/policies.md: what learned policies do otherwise than the guideline, and for whom. Part of ``make baselines``."""
 
 import sys
 from collections import Counter

@@ -2,6 +2,7 @@
 
 import argparse
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,11 +12,7 @@ from onco_gym.cli.common import UsageError, console, resolve
 
 def train_command(arguments: argparse.Namespace) -> None:
     """Train a policy by PPO in JAX."""
-    key, card = resolve(arguments.id)
-    if "/mo-" in key:
-        raise UsageError(f"{key} has a vector of rewards: train on the plain environment, with weights of your own if you like")
-    if arguments.out.suffix != ".onnx":
-        raise UsageError(f"{str(arguments.out)!r}: a policy file ends in .onnx")
+    key, card = _policy_for(arguments.id, arguments.out)
     errors = console(stderr=True)
     columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
@@ -34,11 +31,7 @@ def train_command(arguments: argparse.Namespace) -> None:
 
 def export_command(arguments: argparse.Namespace) -> None:
     """Write a model of Stable-Baselines3 as an ONNX policy file."""
-    key, card = resolve(arguments.env)
-    if "/mo-" in key:
-        raise UsageError(f"{key} has a vector of rewards, which no model of Stable-Baselines3 was trained on")
-    if arguments.out.suffix != ".onnx":
-        raise UsageError(f"{str(arguments.out)!r}: a policy file ends in .onnx")
+    key, card = _policy_for(arguments.env, arguments.out)
     from onco_gym.agents.files import export
     from onco_gym.interfaces.engine import make_engine
 
@@ -49,3 +42,13 @@ def export_command(arguments: argparse.Namespace) -> None:
     for text in dict.fromkeys(str(one.message) for one in heard if one.category is UserWarning):
         console(stderr=True).print(f"onco-gym: {text}", markup=False, soft_wrap=True)
     print(f"wrote {arguments.out} for {key}; on simulated patients it chooses what {arguments.model} chooses")
+
+
+def _policy_for(environment: str, out: Path) -> tuple[str, str]:
+    """The environment's id and card, if a policy for it can be written to ``out``."""
+    key, card = resolve(environment)
+    if "/mo-" in key:
+        raise UsageError(f"{key} has a vector of rewards: expected an environment with one reward, whose weights you can choose")
+    if out.suffix != ".onnx":
+        raise UsageError(f"{str(out)!r}: a policy file ends in .onnx")
+    return key, card

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onco_gym.trials.statistics import Estimate as Interval
+
 REPLICATES = 2000
 """Bootstrap samples behind an interval."""
 LEVEL = 0.95
@@ -26,15 +28,6 @@ Statistic = Callable[[Floats], Any]
 
 class StatisticsError(ValueError):
     """Scores that cannot be summarised; the message says what was expected."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure and its interval; not a number where there is nothing to tell it from, infinite where not reached."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,10 @@ WEEKS_PER_YEAR = 365.25 / 7
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95% interval; ``inf`` where a median or a bound was not reached."""
+    """A figure and its interval.
+
+    95% where nothing else is said; ``inf`` where a median or a bound was not reached, ``nan`` where it cannot be told.
+    """
 
     value: float
     low: float
