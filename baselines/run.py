@@ -135,7 +135,7 @@ def perform(run: Run, on_step: Any = lambda share: None) -> dict[str, Any]:
     }
     run.file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(run.file) as temporary:
-        temporary.write_text(json.dumps(content, indent=1))
+        temporary.write_text(json.dumps(content) + "\n")
     return content
 
 
