@@ -54,3 +54,19 @@ def test_what_cannot_be_trained_says_so():
         Settings(envs=100)
     with pytest.raises(AgentError, match="steps is 0, expected a number above 0"):
         Settings(steps=0)
+
+
+def test_steps_of_a_dosing_policy_are_kept_without_probabilities():
+    """An agent that has them for regimens only is not asked for them elsewhere."""
+
+    class Half:
+        def act(self, observation, mask):
+            return np.full((len(observation), size), 0.5, np.float32)
+
+        def probabilities(self, observation, mask):
+            raise AgentError("probabilities are of regimens")
+
+    engine = make_engine("nsclc", kind="dose")
+    size = engine.kind.space.shape[0]
+    steps = rollout(engine, Half(), 8, keep_steps=True).steps
+    assert steps.probabilities is None

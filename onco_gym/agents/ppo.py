@@ -17,6 +17,7 @@ import optax
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from onco_gym.agents.onnxfile import certain, choose, parts
 from onco_gym.agents.protocol import AgentError
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
 from onco_gym.interfaces.kinds import Encounter
@@ -292,12 +293,10 @@ def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransfo
 
 
 def _parts(engine: Engine) -> tuple[int, ...]:
-    space = engine.kind.space
-    if isinstance(space, spaces.Discrete):
-        return (int(space.n),)
-    if isinstance(space, spaces.MultiDiscrete):
-        return tuple(int(count) for count in space.nvec)
-    raise AgentError(f"this trainer learns choices, not amounts: {engine.card.id} with doses needs another, such as SAC")
+    sizes = parts(engine)
+    if sizes is None:
+        raise AgentError(f"this trainer learns choices, not amounts: {engine.card.id} with doses needs another, such as SAC")
+    return sizes
 
 
 class PpoAgent:
@@ -311,16 +310,13 @@ class PpoAgent:
     def __init__(self, layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]], parts: Sequence[int]) -> None:
         self.layers, self.parts = list(layers), tuple(parts)
 
-    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int32]:
+    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[Any]:
         """(n,) or (n, parts) the likeliest choice that is allowed; see :class:`onco_gym.agents.Agent`."""
         x = np.asarray(observation, np.float32)
         for weights, bias in self.layers[:-1]:
             x = np.tanh(x @ weights + bias)
-        scores = np.where(mask, x @ self.layers[-1][0] + self.layers[-1][1], -np.inf)
-        rows = np.split(scores, np.cumsum(self.parts)[:-1], axis=1)
-        chosen = np.stack([part.argmax(1) for part in rows], 1).astype(np.int32)
-        return chosen[:, 0] if len(self.parts) == 1 else chosen
+        return choose(x @ self.layers[-1][0] + self.layers[-1][1], mask, self.parts)
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
         """(n, R) one for the choice, which is made without chance."""
-        return np.eye(sum(self.parts))[self.act(observation, mask)]
+        return certain(self.act(observation, mask), self.parts)

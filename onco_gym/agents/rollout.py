@@ -112,7 +112,7 @@ def rollout(
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
     steps: list[tuple[Any, ...]] = []
-    chances = getattr(agent, "probabilities", None) if keep_steps else None
+    chances = getattr(agent, "probabilities", None) if keep_steps and engine.kind_name == "regimen" else None
     actions: list[NDArray[Any]] = []
     given: list[NDArray[np.int32]] = []
     verdicts: list[NDArray[np.int32]] = []

@@ -31,13 +31,14 @@ from onco_gym.agents.onnxfile import (
     written,
 )
 from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.agents.rollout import rollout
 from onco_gym.agents.simple import Masks, Observations
 from onco_gym.files import replacing
-from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.interfaces.engine import Engine
 
 STATISTICS = "vecnormalize.pkl"
 """The file beside a model that holds the statistics of ``VecNormalize``."""
-_LEAST = 1000  # observations on which an export is checked
+_PATIENTS = 128  # on whom an export is checked, twice each: a thousand visits and more
 _AGREE = 0.999  # share of them on which both choose the same; what is left are ties
 _CLOSE = 1e-4  # difference of scores, as a share of the largest
 
@@ -139,8 +140,8 @@ def export(
         vecnormalize: statistics of ``VecNormalize``; by default those in :data:`STATISTICS` beside the model, if there are any.
 
     Raises:
-        AgentError: if the model cannot be loaded or written, or if file and model do not agree on at least
-            1000 observations of simulated patients. Nothing is written then.
+        AgentError: if the model cannot be loaded or written, or if file and model do not agree on the visits of
+            simulated patients. Nothing is written then.
     """
     agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(model, engine, vecnormalize)
     operators = _operators(agent.layers)
@@ -252,25 +253,15 @@ def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
 
 
 def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
-    """Observations and masks of at least 1000 visits; half of the patients are treated by ``agent``, half at random."""
-    n = 64
-    other = make_agent("random", engine.card, 0, engine.kind_name)
-    seat = Seat(stream_of(np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32))
-    seen: list[tuple[Observations, Masks]] = []
-    count = 0
-    while count < _LEAST:
-        encounter, observation, mask, _ = engine.admit(seat)
-        ledger, under_way = engine.ledger(), np.ones(n, bool)
-        while under_way.any() and count < 2 * _LEAST:
-            now = np.asarray(observation), np.asarray(mask)
-            seen.append((now[0][under_way], now[1][under_way]))
-            count += int(under_way.sum())
-            actions = np.concatenate([agent.act(*now)[: n // 2], other.act(*now)[n // 2 :]])
-            checked = engine.kind.checked(actions, n)
-            encounter, ledger, observation, mask, outcome = engine.step(encounter, ledger, checked)
-            under_way &= ~np.asarray(outcome.terminated | outcome.truncated)
-        seat = seat._replace(episode=seat.episode + np.uint32(1))
-    return np.concatenate([one for one, _ in seen]), np.concatenate([one for _, one in seen])
+    """Observations and masks of patients treated by ``agent``, and of the same patients treated at random."""
+    seen, masks = [], []
+    for one in (agent, make_agent("random", engine.card, 0, engine.kind_name)):
+        steps = rollout(engine, one, _PATIENTS, keep_steps=True).steps
+        assert steps is not None
+        there = np.arange(len(steps.rewards))[:, None] < steps.lengths
+        seen.append(steps.observations[:-1][there])
+        masks.append(steps.masks[:-1][there])
+    return np.concatenate(seen), np.concatenate(masks)
 
 
 def _agreement(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
