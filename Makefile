@@ -29,7 +29,7 @@ test: .venv/.test
 test-all: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m ""
 
-lint: .venv/.lint
+lint: .venv/.test .venv/.lint  # types are checked against what the extras install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
