@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"
 DISEASES = ("NSCLC", "Breast", "Colorectal", "Melanoma")
 UNTRAINED = ("random", "constant", "guideline", "clinician")
-REGIMENS = ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "cloning", "cql")
+REGIMENS = ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql")
 DOSES = ("sac",)
 
 

@@ -31,6 +31,7 @@ NAMES = {
     "ppo": "PPO (SB3)",
     "maskable_ppo": "MaskablePPO (sb3-contrib)",
     "jax_ppo": "PPO (JAX)",
+    "guided_ppo": "PPO (JAX) from the guideline",
     "sac": "SAC (SB3)",
 }
 DRAWS = 2000

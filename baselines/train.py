@@ -68,8 +68,9 @@ def sb3(
 
 
 def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
-    """:mod:`onco_gym.agents.ppo`."""
-    chosen = ppo.Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+    """:mod:`onco_gym.agents.ppo`; with ``[imitates]``, from a policy that imitates an agent."""
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "imitates"}
+    chosen = ppo.Settings(**own)
     curve: Curve = []
 
     def report(progress: ppo.Progress) -> None:
@@ -77,16 +78,24 @@ def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path
             curve.append((progress.steps, round(progress.mean_return, 4)))
         on_step(min(progress.steps / chosen.steps, 1.0))
 
-    agent = ppo.train(engine, chosen, seed, report)
+    start = None
+    if "imitates" in settings:
+        start = imitation(engine, {**settings["imitates"], "hidden": chosen.hidden}, seed, lambda share: None)
+    agent = ppo.train(engine, chosen, seed, report, start)
     save_mlp_onnx(policy, agent.layers, engine)
     return curve[:: max(1, len(curve) // 50)]
 
 
 def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
-    """Behaviour cloning: a network that gives the clinician's decisions the highest likelihood."""
-    run = rollout(
-        engine, load_agent("clinician", engine, seed), settings["episodes"], seed=TRAINING + seed * 2**32, keep_observations=True
-    )
+    """Behaviour cloning of the clinician."""
+    save_mlp_onnx(policy, imitation(engine, settings, seed, on_step).layers, engine)
+    return []
+
+
+def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, on_step: OnStep) -> ppo.PpoAgent:
+    """A network that gives an agent's decisions the highest likelihood."""
+    agent = load_agent(settings["agent"], engine, seed)
+    run = rollout(engine, agent, settings["episodes"], seed=TRAINING + seed * 2**32, keep_observations=True)
     assert run.observations is not None
     made = run.actions >= 0
     seen, chosen = run.observations[made], run.actions[made]
@@ -108,8 +117,7 @@ def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path
         for which in np.array_split(rng.permutation(len(chosen))[: batches * settings["batch"]], batches):
             layers, state = update(layers, state, seen[which], chosen[which])
         on_step((epoch + 1) / settings["epochs"])
-    save_mlp_onnx(policy, [(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], engine)
-    return []
+    return ppo.PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], sizes[-1:])
 
 
 def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
@@ -144,7 +152,7 @@ def train(
     """Train, write the policy, return the learning curve."""
     policy.parent.mkdir(parents=True, exist_ok=True)
     match algorithm:
-        case "jax_ppo":
+        case "jax_ppo" | "guided_ppo":
             return jax_ppo(engine, settings, seed, policy, on_step)
         case "cloning":
             return cloning(engine, settings, seed, policy, on_step)

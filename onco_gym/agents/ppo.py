@@ -238,7 +238,11 @@ def _advantages(settings: Settings, met: _Rollout, last: jax.Array) -> jax.Array
 
 
 def train(
-    engine: Engine, settings: Settings | None = None, seed: int = 0, on_round: Callable[[Progress], None] = lambda progress: None
+    engine: Engine,
+    settings: Settings | None = None,
+    seed: int = 0,
+    on_round: Callable[[Progress], None] = lambda progress: None,
+    start: "PpoAgent | None" = None,
 ) -> "PpoAgent":
     """Train a policy.
 
@@ -247,15 +251,21 @@ def train(
         settings: see :class:`Settings`.
         seed: same engine, settings and seed, same policy on the same machine.
         on_round: called after every rollout and update.
+        start: the policy to go on from, such as one that imitates the guideline; by default one that knows nothing.
 
     Raises:
-        AgentError: for a kind of environment whose actions are amounts.
+        AgentError: for a kind of environment whose actions are amounts, and for a start of another shape.
     """
     settings = settings or Settings()
     parts = _parts(engine)
     key, *keys = jax.random.split(jax.random.key(seed), 3)
     width, choices = len(engine.kind.fields), sum(parts)
     actor = network(keys[0], (width, *settings.hidden, choices), 0.01)
+    if start is not None:
+        shapes, wanted = ([weights.shape for weights, _ in layers] for layers in (start.layers, actor))
+        if shapes != wanted:
+            raise AgentError(f"the start has layers {shapes}, expected {wanted}")
+        actor = [(jnp.asarray(weights), jnp.asarray(bias)) for weights, bias in start.layers]
     critic = network(keys[1], (width, *settings.hidden, 1), 1.0)
     size = settings.envs * settings.length
     rounds = _rounds(settings)

@@ -107,6 +107,8 @@ class Params(NamedTuple):
     immune_onset: Array  # () per cycle
     immune_waning: Array  # () per cycle
     immune_memory: Array  # () response at which waning is halved
+    first_immune: Array  # (M,) 1 for the first immune mechanism
+    immune_shared: Array  # (M,) correlation of each mechanism's sensitivity with that to the first immune one
     recovery: Array  # (O,) per cycle
     hospital_days: Array  # (O,) per grade 3+ event
     fatal: Array  # (O,) hazard of death added by a grade 3+ event
@@ -254,6 +256,8 @@ def params(card: Card) -> Params:
     names = [organ.name for organ in organs]
     clones = [clone.name for clone in card.clones]
     onset = card.toxicity.onset_cycles
+    immune = np.array([mechanism.kind == "immune" for mechanism in card.mechanisms], float)
+    first = immune * (np.cumsum(immune) == 1)
     severe = _table(_severe(regimen, names, onset) for regimen in regimens)
     after = np.array([[regimen.induction.toxicity_after if regimen.induction else 1.0] for regimen in regimens])
     flux = np.zeros((len(clones), len(clones)))
@@ -302,6 +306,8 @@ def params(card: Card) -> Params:
         "immune_onset": card.immune.onset,
         "immune_waning": card.immune.waning,
         "immune_memory": card.immune.memory_half,
+        "first_immune": first,
+        "immune_shared": card.immune.shared * (immune - first),
         "recovery": [organ.recovery for organ in organs],
         "hospital_days": [organ.hospital_days for organ in organs],
         "fatal": [-np.log1p(-min(organ.fatal, 0.999)) for organ in organs],

@@ -312,11 +312,16 @@ class Growth(Sourced):
 
 
 class Immune(Sourced):
-    """The immune response: ``onset`` and ``waning`` per cycle, ``memory_half``: response at which waning is halved."""
+    """The immune response: ``onset`` and ``waning`` per cycle, ``memory_half``: response at which waning is halved.
+
+    ``shared`` is the correlation, between patients, of the sensitivity to every other immune mechanism with that to the
+    first: a tumour that immune cells do not enter answers to none of them.
+    """
 
     onset: Probability
     waning: Probability
     memory_half: Positive
+    shared: Annotated[float, Field(ge=0, lt=1)] = 0
 
 
 class Organ(Sourced):

@@ -24,7 +24,7 @@ from onco_gym.cards.scenario import Field, Scenario
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.rewards import Ledger
 from onco_gym.simulator.observation import allowed, observe, one_hot
-from onco_gym.simulator.state import Journey, State
+from onco_gym.simulator.state import Journey, State, either
 from onco_gym.simulator.step import Orders
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Dosing:
         ordered = jnp.where(ordered < PAUSE, 0.0, ordered)
         given = (ordered > 0) & jnp.take_along_axis(can, best[None], axis=0)[0]
         line = jnp.asarray(self._regimens)[:, None] == state.treatment
-        resumable = jnp.any(line & can, 0)
+        resumable = either(line & can)
         keep = jnp.where(state.treatment >= 0, jnp.take(jnp.asarray(engine.params.carryover), state.treatment, mode="clip"), 0.0)
         left = keep * memory.level * resumable
         left = jnp.where(left < PAUSE, 0.0, left)

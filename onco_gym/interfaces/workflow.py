@@ -5,6 +5,7 @@ visit after it has come. Scans and ctDNA are made, and evidence is looked up, fo
 not have done for a patient (by insurance, deprivation, rurality) has to be fought for, and takes :data:`APPEAL` cycles longer.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from onco_gym.patients.traits import NEVER
 from onco_gym.rewards import TERMS, Ledger, blend, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import allowed, ctdna, observe
-from onco_gym.simulator.state import Journey, State, total
+from onco_gym.simulator.state import Journey, State, either, total
 from onco_gym.simulator.step import Orders
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Workflow:
         plain = observe(engine.scenario, engine.params, journey)
         asked = jnp.stack([memory.evidence == number for number in range(1, len(EVIDENCE))])
         accepted = engine.panel.shares(jnp, hear(engine.panel, engine.scenario, engine.params, journey))
-        resistant = jnp.max(self._resists[:, :, None] * state.marker[:, None], 0)
+        resistant = functools.reduce(jnp.maximum, self._resists[:, :, None] * state.marker[:, None])
         rows = [
             plain.at[self._ctdna.index].set(_scaled(self._ctdna, memory.ctdna)),
             memory.due < NEVER,
@@ -196,7 +197,7 @@ class Workflow:
         refused = (patient.result_cycle >= NEVER).astype(jnp.float32)
         comes = state.cycle.astype(jnp.float32) + 1 + patient.wait + APPEAL * refused  # a wait of 0 ends before the next cycle
         fresh = choice.tests & (memory.due >= NEVER)
-        sent = jnp.any(fresh & self._sequencing, 0)
+        sent = either(fresh & self._sequencing)
         memory = memory._replace(
             due=jnp.where(fresh, comes, memory.due),
             biopsy=jnp.where(sent, _resistant_clones(engine, state), memory.biopsy),
@@ -234,7 +235,7 @@ class Workflow:
         shed = choice.ctdna & (level >= engine.card.workup.ctdna_detection)
         back = memory.due <= cycle
         known = back | (shed & self._sequencing)
-        from_tissue = jnp.any(back & self._sequencing, 0) * memory.biopsy
+        from_tissue = either(back & self._sequencing) * memory.biopsy
         from_blood = shed * _resistant_clones(engine, state)
         seen: State = state._replace(
             result_cycle=jnp.where(known, jnp.minimum(state.result_cycle, cycle), state.result_cycle),

@@ -147,7 +147,7 @@ class Panel:
         """
         line, progressed = facts["line"], facts["progressed"] > 0.5
         # 1, but known at run time only, even at the first visit. For one patient doing things twice costs next to nothing.
-        turns = allowed[self._holiday, 0].astype(np.int32) if allowed.shape[1] > 1 else None
+        turns = allowed[self._holiday, 0].astype(np.int32) if xp is not np and allowed.shape[1] > 1 else None
         clauses = [xp.where(treatment >= 0, word, _NONE) for word in self._about(xp, xp.maximum(treatment, 0))]
         going_on = _each(lambda word: xp.where(progressed, _NONE, word), clauses)
         stale = _each(lambda word, bits: xp.where(progressed, word, _NONE) & bits, clauses, self._recommends)
@@ -161,20 +161,21 @@ class Panel:
         continued = _or(continued, self._struck(xp, self._on_line, before, line))
         anyway = _each(lambda on, one, other, old: ~_choose(on, one, other) & ~old, going_on, continued, started, stale)
         off_line = _each(_choose, going_on, self._missed_lines(xp, line), self._missed_lines(xp, line + 1))
-        anyway, off_line, going_on = _settled(xp, turns, (anyway, off_line, going_on))
+        anyway, off_line, going_on = settled(turns, (anyway, off_line, going_on))
         holds = _each(lambda word, off: word & ~off, anyway, off_line)
 
         against = self._speak_of(xp, _and(holds, ~self._recommends))
         possible = _and(self._spread(xp, allowed & ~against), self._recommends)
-        possible, holds = _settled(xp, turns, (possible, holds))
+        possible, holds = settled(turns, (possible, holds))
         usable = _and(holds, possible)
         experts = self._votes(xp, facts, usable, _and(anyway, possible), going_on)
         first = xp.where(_some(_and(usable, going_on)), treatment, self._first(xp, usable)).astype(np.int32)
-        stays = xp.any((xp.arange(len(self._names))[:, None] == treatment) & allowed, 0) & ~progressed
+        # Row by row: XLA reduces over rows many times more slowly.
+        stays = functools.reduce(operator.or_, [(treatment == i) & can for i, can in enumerate(allowed)]) & ~progressed
         forbidden = _some(_and(_and(holds, going_on), self._forbids))
         pause = waiting | ((line > 0.5) & ~progressed & (~stays | forbidden))
         nothing = ~_some(_and(usable, self._active))
-        return Hearing(holds, *_settled(xp, turns, (experts, first, pause, nothing)))
+        return Hearing(holds, *settled(turns, (experts, first, pause, nothing)))
 
     def _votes(
         self, xp: Any, facts: Mapping[str, Array], now: Clauses, anyway: Clauses, going_on: Clauses
@@ -301,14 +302,18 @@ def _some(clauses: Clauses) -> Array:
     return functools.reduce(operator.or_, clauses) != 0
 
 
-def _settled(xp: Any, turns: Array | None, arrays: Any) -> Any:
-    """The same arrays, computed once.
+def settled(turns: Array | None, arrays: Any) -> Any:
+    """The same arrays of JAX, computed once.
 
     XLA would otherwise work them out again for every regimen that reads them, at many times the cost, and takes no notice of
     optimisation barriers on a CPU. A loop that changes nothing, whose number of ``turns`` it cannot know, it leaves alone.
     """
-    if xp is np or turns is None:
+    if turns is None:
         return arrays
     import jax
+    import jax.numpy as jnp
 
-    return jax.lax.fori_loop(0, turns, lambda turn, now: jax.tree.map(lambda a: a | (turn < 0).astype(a.dtype), now), arrays)
+    def same(turn: Array, now: Any) -> Any:
+        return jax.tree.map(lambda a: jnp.where(turn < 0, jnp.zeros((), a.dtype), a), now)
+
+    return jax.lax.fori_loop(0, turns, same, arrays)

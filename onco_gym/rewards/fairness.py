@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.knowledge.panel import settled
 from onco_gym.rewards.scene import Scene
 from onco_gym.simulator.state import Journey, total
 
@@ -63,22 +64,31 @@ def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array,
         nothing was decided.
     """
     made = decided(scenario, before, given) & (before.state.alive > 0.5)
-    counts, sizes = ledger.counts, [len(names) for _, names in scenario.groups]
+    counts, groups, sizes = ledger.counts, before.patient.groups, [len(names) for _, names in scenario.groups]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-    group = before.patient.groups.astype(jnp.int32) + starts[:, None]
-    by_choice = jnp.sum(counts[..., : sizes[0]], -1)  # every attribute counts every decision once
-    in_group = need * counts.shape[2] + group
-    place = (need * counts.shape[1] + given) * counts.shape[2] + group
-    # A choice that was never made in a stratum tells nothing of a group: both shares get the same small number.
-    decisions = jnp.take(jnp.sum(by_choice, 1), need) + NEW * counts.shape[1]
-    usual = (jnp.take(by_choice.ravel(), need * counts.shape[1] + given) + NEW) / decisions
-    ours = jnp.take(jnp.sum(counts, 1).ravel(), in_group)
-    share = (jnp.take(counts.ravel(), place) + NEW * ours / decisions + PRIOR * usual) / (ours + PRIOR)
-    surprise = jnp.where(made, jnp.log(share / usual), 0.0)
+    strata, row = counts, need
+    if len(need) < len(counts):  # few patients: only their strata are worked out
+        strata, row = jnp.take(counts, need, axis=0), jnp.arange(len(need))
+    table = _surprises(strata, sizes[0])
+    if len(need) > 1:
+        table = settled(made[0].astype(jnp.int32), table)
+    group = groups.astype(jnp.int32) + starts[:, None]
+    surprise = jnp.take(table.ravel(), (row * counts.shape[1] + given) * counts.shape[2] + group)
     one = made.astype(jnp.float32)
-    fade = 0.5 ** (jnp.sum(one) / HALF_LIFE)
-    added = (counts * fade).ravel().at[place.ravel()].add(jnp.broadcast_to(one, place.shape).ravel(), mode="drop")
-    return Ledger(added.reshape(counts.shape)), surprise
+    faded = (counts * 0.5 ** (jnp.sum(one) / HALF_LIFE)).ravel()
+    for place in (need * counts.shape[1] + given) * counts.shape[2] + group:
+        faded = faded.at[place].add(one)
+    return Ledger(faded.reshape(counts.shape)), jnp.where(made, surprise, 0.0)
+
+
+def _surprises(counts: jax.Array, first: int) -> jax.Array:
+    """(S, R, G) nats: how surprising every decision would be; ``first`` groups are those of the first attribute."""
+    by_choice = jnp.sum(counts[..., :first], -1, keepdims=True)  # every attribute counts every decision once
+    # A choice that was never made in a stratum tells nothing of a group: both shares get the same small number.
+    decisions = jnp.sum(by_choice, 1, keepdims=True) + NEW * counts.shape[1]
+    usual = (by_choice + NEW) / decisions
+    ours = jnp.sum(counts, 1, keepdims=True)
+    return jnp.log((counts + NEW * ours / decisions + PRIOR * usual) / ((ours + PRIOR) * usual))
 
 
 def fairness(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:

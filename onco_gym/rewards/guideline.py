@@ -9,7 +9,7 @@ from onco_gym.patients.traits import NEVER
 from onco_gym.rewards.scene import Scene, Verdict
 from onco_gym.simulator.facts import Facts
 from onco_gym.simulator.observation import allowed
-from onco_gym.simulator.state import Journey
+from onco_gym.simulator.state import Journey, either
 
 PATIENCE = 3
 """Cycles before the first line in which waiting for a test's result is an option."""
@@ -18,7 +18,7 @@ PATIENCE = 3
 def hear(panel: Panel, scenario: Scenario, params: Params, journey: Journey) -> Hearing:
     """Put patients under way before the panel."""
     state = journey.state
-    awaited = jnp.any((state.result_cycle > state.cycle) & (state.result_cycle < NEVER), 0)
+    awaited = either((state.result_cycle > state.cycle) & (state.result_cycle < NEVER))
     waiting = (state.held > 0.5) | (awaited & (state.line < 0.5) & (state.cycle < PATIENCE))
     return panel.hear(jnp, Facts(scenario, journey), state.treatment, allowed(params, state) > 0.5, waiting)
 

@@ -14,8 +14,9 @@ from onco_gym.simulator.tumour import log_volume
 def embody(params: Params, traits: Traits) -> Patient:
     """Give traits the card's figures: growth rates, sensitivities, clone sizes, hazards."""
     growth = _pick(params.growth, traits.growth_case) * jnp.exp(params.growth_spread * traits.growth_effect)
+    own = _correlated(params, traits.sensitivity_effect)
     sensitivity = _pick_rows(params.sensitivity, traits.sensitivity_case) * jnp.exp(
-        params.sensitivity_spread[:, None] * traits.sensitivity_effect + traits.sensitivity_shift
+        params.sensitivity_spread[:, None] * own + traits.sensitivity_shift
     )
     log10 = _pick_rows(params.fraction, traits.fraction_case) + params.fraction_spread[:, None] * traits.fraction_effect
     share = 10.0 ** jnp.clip(log10[1:], -12.0, -0.15)
@@ -82,6 +83,13 @@ def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, 
         result_cycle=patient.result_cycle,
     )
     return Journey(patient, state, key)
+
+
+def _correlated(params: Params, effect: jax.Array) -> jax.Array:
+    """(M, n) standard normal: what the immune mechanisms share comes from the first of them."""
+    shared = jnp.asarray(params.immune_shared)[:, None]
+    first = jnp.sum(jnp.asarray(params.first_immune)[:, None] * effect, 0)
+    return jnp.sqrt(1 - shared**2) * effect + shared * first
 
 
 def _pick(values: jax.Array, case: jax.Array) -> jax.Array:

@@ -70,3 +70,8 @@ def total(rows: jax.Array) -> jax.Array:
     same seed would not be the same episode everywhere.
     """
     return functools.reduce(operator.add, rows)
+
+
+def either(rows: jax.Array) -> jax.Array:
+    """Whether it holds in any row of the first axis; row by row, since XLA reduces over rows many times more slowly."""
+    return functools.reduce(operator.or_, rows)

@@ -154,7 +154,7 @@ def _disease(card: Card) -> Iterator[Parameter]:
     yield one("survival", "tumour_per_cycle", 0.25, 0.002, 0.08)
     yield one("survival", "burden_exponent", 0.2, 0.2, 1.5)
     yield one("survival", "per_ecog", 0.15, 1.2, 2.4)
-    yield one("survival", "per_failed_line", 0.15, 1.0, 4.0)
+    yield one("survival", "per_failed_line", 0.15, 1.5, 4.0)  # survival shortens with every line, in every cancer here
     yield one("survival", "spread", 0.3, 0.1, 1.2)
     yield one("observation", "new_lesion", 0.3, 0.1, 5.0)
     yield one("observation", "unscheduled", 0.25, 0.1, 0.6)
@@ -162,6 +162,9 @@ def _disease(card: Card) -> Iterator[Parameter]:
         yield one("immune", "onset", 0.25, 0.05, 0.35)
         yield one("immune", "waning", 0.4, 0.002, 0.5)
         yield one("immune", "memory_half", 0.3, 0.02, 1.0)
+    if card.immune.shared > 0:
+        path: Path = ("immune", "shared")
+        yield _parameter("immune shared", [path], [card.immune.shared], 0.12, 0.0, 0.95, "shift")
 
 
 # ------------------------------------------------------------------------------------------------ cards with other figures
