@@ -40,7 +40,7 @@ started from one neutral value for all drugs of a kind (the fit of version 0.2.0
 - MONALEESA-3 and coBRIM were fitted in an earlier version, and figures other than kill rates started from that fit. Without the
   two, over the same seeds: {without}.
 - The model itself was changed several times while fitting (confirmed responses, unscheduled scans, what counts as resistant, how
-  progressions weigh, effects that fade, drugs that slow growth), and about twenty intermediate fits were looked at with the
+  progressions weigh, effects that fade, drugs that slow growth), and about twenty-five intermediate fits were looked at with the
   check arms on the same screen. Choices made so favour them: effects fade by mechanism and not by regimen because a first fit by
   regimen went wrong on CRYSTAL, a check trial; and after their misses had been seen, the description of check arms in breast
   cancer was changed with that of fitted ones (measurable disease in TROPiCS-02 and EMILIA, eribulin or capecitabine for

@@ -129,4 +129,15 @@ class Expected:
         return jax.nn.sigmoid(1.702 * margin / error)
 
 
+class Weighed(Sampled):
+    """Draws of everything but death, which becomes a weight: journeys that go on, and count by their chance of being alive.
+
+    Means over few journeys are then much less uncertain.
+    """
+
+    def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """As in the expected reading."""
+        return Expected().lived(hazard, channel)
+
+
 Chance = Sampled | Expected

@@ -53,6 +53,7 @@ def step(
     decision: jax.Array,
     expected: bool = False,
     orders: Orders = USUAL,
+    draw: type[Sampled] = Sampled,
 ) -> tuple[Journey, Events]:
     """Move every patient by one cycle.
 
@@ -63,12 +64,13 @@ def step(
         decision: (n,) int32 regimen index; in the expected reading (R, n) weights that add up to 1.
         expected: read chance by its mean instead of sampling it; the journey must have been admitted so.
         orders: dose, imaging and the like, where they are not as usual.
+        draw: how chance is sampled; :class:`onco_gym.simulator.chance.Weighed` leaves out that of death.
 
     Returns:
         The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
     """
     patient, state, key = journey
-    chance: Chance = Expected() if expected else Sampled(key, state.cycle + 1)
+    chance: Chance = Expected() if expected else draw(key, state.cycle + 1)
     choose = _choose_mixture if expected else _choose_one
     given, last, exposure, rows, treatment, new_line = choose(scenario, params, state, decision)
     free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug is there

@@ -1,0 +1,285 @@
+"""What may be true of a patient, given what was seen: a cloud of simulated patients, carried along with the real one.
+
+At the first visit the cloud is made of other patients who look the same: nearest in everything that is known. Every cycle they live
+through the same treatment, each with its own chance; what the clinic sees (scans, toxicity, tests) is then set to what was
+seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What stays open, the clones, the sensitivities
+and the speed of growth, is what the cloud is about.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.patients import CausalGenerator
+from onco_gym.patients.traits import NEVER
+from onco_gym.simulator.admit import admit
+from onco_gym.simulator.chance import mix
+from onco_gym.simulator.observation import allowed, diameter
+from onco_gym.simulator.state import Journey, Patient, State, total
+from onco_gym.simulator.step import step
+
+DONORS = 32_768
+"""Patients that look-alikes are sought among; none of them is a patient of an environment."""
+DONOR_SEED = 2**20 + 7
+MATCHING = {"biomarker": 3.0, "trait": 1.0}
+"""Weight of a difference between look-alikes, in what a test shows and in everything else."""
+SLACK = 0.10
+"""Log error that is added to those of the measurements: the cloud is finite, and none of it is the patient."""
+JITTER = 0.06
+"""Log sd by which growth, sensitivities and clones of a copy differ from the original."""
+
+
+class Seen(NamedTuple):
+    """What an observation says of n patients, in raw units; and what is remembered of earlier ones."""
+
+    known: jax.Array  # (T, n) bool
+    shown: jax.Array  # (traits + biomarkers, n) scaled; 0 where not known
+    cycle: jax.Array  # (n,) int32
+    line: jax.Array  # (n,)
+    ecog: jax.Array  # (n,)
+    progressed: jax.Array  # (n,)
+    diameter: jax.Array  # (n,) mm
+    baseline: jax.Array  # (n,) mm
+    nadir: jax.Array  # (n,) mm
+    since_scan: jax.Array  # (n,)
+    ctdna: jax.Array  # (n,) log10 molecules per ml
+    held: jax.Array  # (n,)
+    hospital: jax.Array  # (n,)
+    toxicity: jax.Array  # (O, n)
+    marker: jax.Array  # (K - 1, n)
+    last: jax.Array  # (n,) int32, -1 before the first cycle
+    exposure: jax.Array  # (R, n)
+    mask: jax.Array  # (R, n) bool
+    treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first
+    failed: jax.Array  # (n,) progressions so far
+
+
+def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Seen | None) -> Seen:
+    """Read an observation (n, F) of patients last seen as ``before``; a patient at cycle 0 is a new one."""
+    rows = np.asarray(observation, np.float32).T
+    traits, biomarkers, tests = len(scenario.traits), len(scenario.biomarkers), len(scenario.tests)
+    first = traits + biomarkers + tests
+    raw = {
+        field.name: field.low + (field.high - field.low) * rows[field.index] for field in scenario.fields[first : first + 14]
+    }
+    at = first + 14
+    blocks = np.split(rows[at:], np.cumsum([len(scenario.organs), len(scenario.clones) - 1, len(scenario.regimens)]))
+    toxicity, marker, last, exposure = blocks
+    given = np.where(last.max(0) > 0.5, last.argmax(0), -1).astype(np.int32)
+    cycle = np.rint(raw["cycle"]).astype(np.int32)
+    progressed = raw["progressed"]
+    treatment, failed = np.full(len(cycle), -1, np.int32), np.zeros(len(cycle), np.float32)
+    if before is not None:
+        old = cycle > 0
+        treatment = np.where(old, np.asarray(before.treatment), treatment)
+        just = (progressed > 0.5) & ((np.asarray(before.progressed) < 0.5) | (raw["line"] > np.asarray(before.line) + 0.5))
+        failed = np.where(old, np.asarray(before.failed) + just, failed)
+    active = ~np.isin(given, (scenario.holiday, scenario.supportive)) & (given >= 0)
+    treatment = np.where(active, given, treatment).astype(np.int32)
+    size = np.maximum(raw["diameter"], 1e-3)
+    return Seen(
+        known=rows[traits + biomarkers : first] > 0.5,
+        shown=rows[: traits + biomarkers],
+        cycle=cycle,
+        line=np.rint(raw["line"]),
+        ecog=np.rint(raw["ecog"]),
+        progressed=progressed,
+        diameter=size,
+        baseline=size / np.maximum(1 + raw["change_from_baseline"], 1e-3),
+        nadir=size / (1 + raw["change_from_nadir"]),
+        since_scan=np.rint(raw["cycles_since_scan"]),
+        ctdna=raw["ctdna"],
+        held=raw["held"],
+        hospital=raw["hospital_days"],
+        toxicity=toxicity * 5.0,
+        marker=marker,
+        last=given,
+        exposure=exposure * scenario.horizon,
+        mask=np.asarray(mask, bool).T,
+        treatment=treatment,
+        failed=failed.astype(np.float32),
+    )
+
+
+class Cloud:
+    """Clouds of ``size`` simulated patients for each of n real ones.
+
+    Args:
+        engine: the environment.
+        size: of each cloud.
+        seed: same seed, same clouds.
+    """
+
+    def __init__(self, engine: Engine, size: int, seed: int = 0) -> None:
+        self.engine, self.size, self.seed = engine, size, seed
+        self._donors = _donors(engine.card.id, engine)
+        self.journey: Journey | None = None  # (..., n * size), a patient's cloud in one stretch
+        self.seen: Seen | None = None
+        self._turn = 0
+
+    def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Seen:
+        """Take in what is seen now. Patients at cycle 0 are new; the others got what the observation says they got."""
+        scenario = self.engine.scenario
+        same = self.seen is not None and len(self.seen.cycle) == len(observation)
+        seen = read(scenario, observation, mask, self.seen if same else None)
+        new = (seen.cycle == 0) | (not same)
+        self._turn += 1
+        key = self._keys(len(new) * self.size)
+        if same and self.journey is not None and not new.all():
+            journey = _carried(scenario, self.engine.params, self.journey, seen, key, self.size)
+            if new.any():
+                fresh = self._admitted(seen, key)
+                where = jnp.asarray(np.repeat(new, self.size))
+                journey = jax.tree.map(lambda a, b: jnp.where(where, a, b), fresh, journey)
+        else:
+            journey = self._admitted(seen, key)
+        self.journey, self.seen = journey, seen
+        return seen
+
+    def _keys(self, count: int) -> jax.Array:
+        start = np.uint32((self.seed * 0x9E3779B9 + self._turn * 0x85EBCA6B) & 0xFFFFFFFF)
+        return mix(jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x27D4EB2F) + start)
+
+    def _admitted(self, seen: Seen, key: jax.Array) -> Journey:
+        rows = self._donors.nearest(seen, self.size)
+        patient = self.engine.patient(jnp.take(self._donors.pool, rows.reshape(-1), axis=0).T)
+        return _begun(self.engine.scenario, self.engine.params, patient, seen, key, self.size)
+
+
+class _Donors:
+    """Where look-alikes come from."""
+
+    def __init__(self, engine: Engine) -> None:
+        other = make_engine(engine.card, CausalGenerator(engine.card).sample(DONORS, seed=DONOR_SEED), terms=("outcome",))
+        self.pool = other.pool
+        shown = np.asarray(other.patient(other.pool.T).shown)
+        scenario = engine.scenario
+        self._tests = np.array(scenario.biomarker_test, int)
+        self._traits = len(scenario.traits)
+        self._shown = shown.T * self._weight(np.ones((len(scenario.tests), 1), bool)).T  # (D, F)
+
+    def _weight(self, known: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """(F, n) of a difference; nothing where a biomarker is not known."""
+        n = known.shape[1]
+        rows = [np.full((self._traits, n), MATCHING["trait"]), MATCHING["biomarker"] * known[self._tests]]
+        return np.concatenate(rows).astype(np.float32)
+
+    def nearest(self, seen: Seen, size: int) -> NDArray[np.int32]:
+        """(n, size) the donors who look most like each patient."""
+        weight = self._weight(np.asarray(seen.known))
+        mine = np.asarray(seen.shown) * weight
+        out = np.empty((mine.shape[1], size), np.int32)
+        asked = (weight > 0).T
+        patterns, kinds = np.unique(asked, axis=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):  # patients of whom the same is known
+            of = np.flatnonzero(kinds.ravel() == number)
+            donors = self._shown[:, pattern]
+            squares = (donors**2).sum(1)
+            for part in np.array_split(of, -(-len(of) // 256)):
+                distance = squares - 2 * mine[pattern][:, part].T @ donors.T
+                out[part] = np.argpartition(distance, size, axis=1)[:, :size]
+        return out
+
+
+@functools.lru_cache(maxsize=8)
+def _donors(card: str, engine: Engine) -> _Donors:
+    return _Donors(engine)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key: jax.Array, size: int) -> Journey:
+    """Look-alikes at the first visit, with the tumour size that was measured."""
+    seen = _repeated(seen, size)
+    traits = len(scenario.traits)
+    known = jnp.concatenate([jnp.ones((traits, key.shape[0]), bool), seen.known[jnp.asarray(scenario.biomarker_test, int)]])
+    results = jnp.where(seen.known, 0.0, jnp.maximum(patient.result_cycle, seen.cycle + 1.0))
+    patient = patient._replace(
+        shown=jnp.where(known, seen.shown, patient.shown),
+        ecog=jnp.where(seen.cycle == 0, seen.ecog, patient.ecog),
+        result_cycle=results,
+    )
+    journey = admit(scenario, params, patient, key)
+    # The sum of diameters goes with the cube root of the volume.
+    shift = 3 * (jnp.log(seen.diameter) - jnp.log(diameter(journey.state.volume, patient.lesions)))
+    shift = jnp.clip(shift, -6.0, 6.0)
+    patient = patient._replace(clones=patient.clones + shift)
+    state = journey.state._replace(clones=journey.state.clones + shift, volume=journey.state.volume + shift)
+    return _clothed(params, Journey(patient, state, key), seen)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, key: jax.Array, size: int) -> Journey:
+    """The cloud a cycle later, after the treatment that was given."""
+    n = seen.cycle.shape[0]
+    wide = _repeated(seen, size)
+    before = journey.state
+    journey, _ = step(scenario, params, journey._replace(key=key), jnp.maximum(wide.last, 0))
+    state = journey.state._replace(result_cycle=before.result_cycle)
+    # How well each fits what was measured.
+    volume = state.volume
+    scanned = (wide.since_scan == 0).astype(jnp.float32)
+    size_miss = (jnp.log(wide.diameter) - jnp.log(diameter(volume, journey.patient.lesions))) / (params.scan_error + SLACK / 3)
+    ten = np.float32(np.log(10))
+    expected = jax.nn.softplus(volume + journey.patient.shedding * ten) / ten
+    shed_miss = (wide.ctdna - expected) * ten / (params.ctdna_error + 3 * SLACK)
+    log_weight = -0.5 * (scanned * jnp.minimum(size_miss**2, 30.0) + jnp.minimum(shed_miss**2, 20.0))
+    log_weight = log_weight.reshape(n, size)
+    weight = jax.nn.softmax(log_weight, axis=1)
+    # Systematic resampling: a patient's cloud is copied in proportion to its weights.
+    offset = (mix(key.reshape(n, size)[:, 0] ^ jnp.uint32(0x68E31DA4)) >> 8).astype(jnp.float32) * np.float32(2.0**-24)
+    points = (jnp.arange(size)[None] + offset[:, None]) / size
+    chosen = jnp.sum(points[:, :, None] > jnp.cumsum(weight, 1)[:, None, :], 2).clip(0, size - 1)
+    flat = (chosen + jnp.arange(n)[:, None] * size).reshape(-1)
+    thin = 1 / jnp.sum(weight**2, 1) < 0.5 * size  # only where few carry the weight
+    flat = jnp.where(jnp.repeat(thin, size), flat, jnp.arange(n * size))
+    patient, state = (jax.tree.map(lambda x: jnp.take(x, flat, axis=-1), part) for part in (journey.patient, state))
+    moved = jnp.repeat(thin, size).astype(jnp.float32) * JITTER
+
+    def noise(number: int) -> jax.Array:
+        bits = mix(key ^ jnp.uint32((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF))
+        return sum(((bits >> shift) & 0xFF).astype(jnp.float32) for shift in (0, 8, 16, 24)) * np.float32(1 / 147.8) - 3.45
+
+    rows = patient.sensitivity.shape[0]
+    patient = patient._replace(
+        growth=patient.growth * jnp.exp(moved * noise(0)),
+        sensitivity=patient.sensitivity * jnp.exp(moved * jnp.stack([noise(i + 1) for i in range(rows)])),
+    )
+    return _clothed(params, Journey(patient, state, key), wide)
+
+
+def _clothed(params: Params, journey: Journey, seen: Seen) -> Journey:
+    """The cloud with everything that the clinic sees as it was seen."""
+    state = journey.state
+    state = state._replace(
+        cycle=seen.cycle,
+        alive=jnp.ones_like(state.alive),
+        toxicity=seen.toxicity,
+        performance=jnp.clip(state.performance, seen.ecog - 0.5, seen.ecog + 0.49),
+        held=seen.held,
+        hospital=seen.hospital,
+        barred=jnp.zeros_like(state.barred),
+        exposure=seen.exposure,
+        last=seen.last,
+        treatment=seen.treatment,
+        line=seen.line,
+        progressed=seen.progressed,
+        failed=seen.failed,
+        diameter=seen.diameter,
+        baseline=seen.baseline,
+        nadir=seen.nadir,
+        since_scan=seen.since_scan,
+        marker=seen.marker,
+        result_cycle=jnp.where(seen.known, 0.0, jnp.maximum(state.result_cycle, seen.cycle + 1.0)),
+    )
+    barred = ((allowed(params, state) > 0.5) & ~seen.mask).astype(jnp.float32)
+    return journey._replace(state=state._replace(barred=barred))
+
+
+def _repeated(seen: Seen, size: int) -> Seen:
+    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), size, axis=-1), seen)

@@ -1,0 +1,147 @@
+"""The planner: at every visit it tries each regimen on what may be true of the patient, and takes the best.
+
+What may be true is a cloud of simulated patients (:mod:`onco_gym.agents.belief`) that has lived through what the real one has.
+Every regimen that can be given now is tried on all of them, with the same chance: it is given until progression, after which
+the guideline's first choices follow, to the end of the horizon. The value is the environment's own reward, but for the
+fairness term, which belongs to no single patient. The plan is made anew whenever something has been learned.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.agents.belief import Cloud
+from onco_gym.agents.protocol import AgentError
+from onco_gym.interfaces.engine import Engine
+from onco_gym.knowledge.panel import Hearing
+from onco_gym.rewards import Scene, blend, hear, reward_terms, verdict
+from onco_gym.simulator.chance import Weighed, mix
+from onco_gym.simulator.state import Journey
+from onco_gym.simulator.step import USUAL, step
+
+TERMS = frozenset({"outcome", "guideline", "carbon"})
+"""What a plan is valued by."""
+
+
+class PlannerAgent:
+    """See the module. It remembers the patients of a batch from visit to visit, so a batch must be played through in order.
+
+    Args:
+        engine: the environment; its actions must be regimens.
+        cloud: simulated patients carried along with each real one.
+        tried: how many of them the regimens are tried on: all regimens first, then the best :data:`FINALISTS`.
+        sure: how many standard errors a regimen must be better by to replace what would be given anyway.
+        seed: same seed, same plans.
+    """
+
+    def __init__(
+        self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (8, 32), sure: float = 1.0, seed: int = 0
+    ) -> None:
+        if engine.kind_name != "regimen":
+            raise AgentError(f"the planner chooses regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else")
+        self._engine, self._tried, self._sure = engine, tried, sure
+        self._cloud = Cloud(engine, cloud, seed)
+        self._known: NDArray[np.bool_] | None = None
+
+    def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[Any]:
+        """(n,) regimen indices; see :class:`onco_gym.agents.Agent`."""
+        seen = self._cloud.update(observation, mask)
+        known = np.asarray(seen.known).T
+        learned = (known != self._known).any(1) if self._known is not None and self._known.shape == known.shape else True
+        self._known = known
+        can = mask[np.arange(len(mask)), np.maximum(seen.treatment, 0)] & (seen.treatment >= 0)
+        steady = can & (seen.progressed < 0.5) & (seen.last == seen.treatment) & (seen.since_scan > 0) & ~np.asarray(learned)
+        return np.where(steady, seen.treatment, self._planned(mask, np.flatnonzero(~steady)))
+
+    def _planned(self, mask: NDArray[np.bool_], which: NDArray[np.intp]) -> NDArray[np.int32]:
+        """(n,) the plan's choice for the patients ``which``; of the others, what would be given anyway."""
+        assert self._cloud.journey is not None
+        n = len(mask)
+        usual = np.asarray(_usual_of_first(self._engine, self._cloud.journey, self._cloud.size))
+        usual = np.where(mask[np.arange(n), usual], usual, self._engine.scenario.holiday)
+        open_to = np.zeros_like(mask)
+        open_to[which] = mask[which]
+        rough = self._values(open_to, self._tried[0]).mean(2)
+        rough[np.arange(n), usual] = np.inf  # always among the finalists
+        final = np.zeros_like(mask)
+        np.put_along_axis(final, np.argsort(-rough, axis=1)[:, :FINALISTS], True, axis=1)
+        values = self._values(final & open_to, self._tried[1])
+        mean = values.mean(2)
+        best, rows = mean.argmax(1), np.arange(n)
+        gain = values[rows, best] - values[rows, usual]
+        with np.errstate(invalid="ignore"):
+            error = gain.std(1, ddof=1) / np.sqrt(values.shape[2])
+            better = gain.mean(1) > self._sure * error
+        return np.where(better, best, usual).astype(np.int32)
+
+    def _values(self, pairs: NDArray[np.bool_], tried: int) -> NDArray[np.float32]:
+        """(n, R, tried) the value of every regimen that is asked about in ``pairs`` (n, R); -inf for the others."""
+        assert self._cloud.journey is not None
+        values = np.full((*pairs.shape, tried), -np.inf, np.float32)
+        patient, regimen = np.nonzero(pairs)
+        size, at_once = self._cloud.size, LANES // tried
+        picked = np.linspace(0, size - 1, tried).astype(np.int32)
+        for start in range(0, len(patient), at_once):
+            some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
+            rows = (patient[some, None] * size + picked).astype(np.int32).reshape(-1)
+            first = np.repeat(regimen[some], tried).astype(np.int32)
+            found = np.asarray(_tried(self._engine, self._cloud.journey, rows, first)).reshape(at_once, tried)
+            values[patient[some], regimen[some]] = found
+        return values
+
+
+FINALISTS = 4
+"""Regimens that are tried on more patients, the usual one among them."""
+LANES = 2048
+"""Journeys simulated at once."""
+
+
+def _usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
+    """What the guideline gives first, and the hearing; a line that ended without progression is followed by watching."""
+    state, hearing = journey.state, hear(engine.panel, engine.scenario, engine.params, journey)
+    over = (state.line > 0.5) & (state.progressed < 0.5) & (hearing.first != state.treatment)
+    return jnp.where(over, engine.scenario.holiday, hearing.first), hearing
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _usual_of_first(engine: Engine, journey: Journey, size: int) -> jax.Array:
+    """(n,) what the guideline gives first, to the first of each cloud: they differ in nothing that is known."""
+    return _usual(engine, jax.tree.map(lambda x: x[..., ::size], journey))[0]
+
+
+class _Trial(NamedTuple):
+    """Regimens tried on journeys."""
+
+    journey: Journey
+    on: jax.Array  # (n,) bool: still on the regimen that is tried
+    value: jax.Array  # (n,)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) -> jax.Array:
+    """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,)."""
+    scenario, params = engine.scenario, engine.params
+    one = jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), journey)
+    # The same chance for every regimen, and another than the one the cloud has lived through.
+    one = one._replace(key=mix(one.key ^ jnp.uint32(0xA511E9B3)))
+
+    def cycle(trial: _Trial) -> _Trial:
+        journey, on, value = trial
+        usual, hearing = _usual(engine, journey)
+        after, events = step(scenario, params, journey, jnp.where(on, first, usual), draw=Weighed)
+        said = verdict(engine.panel, hearing, after.state.last)
+        scene = Scene(journey, after, USUAL, events, said, jnp.zeros((len(scenario.groups), *first.shape)))
+        gained = blend(engine.weights, reward_terms(scenario, params, scene, TERMS))
+        gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
+        on = on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
+        return _Trial(after, on, value + gained)
+
+    def goes_on(trial: _Trial) -> jax.Array:
+        state = trial.journey.state
+        return jnp.any((state.cycle < engine.horizon) & (state.alive > 0.02))
+
+    return jax.lax.while_loop(goes_on, cycle, _Trial(one, jnp.ones(first.shape, bool), jnp.zeros(first.shape))).value
