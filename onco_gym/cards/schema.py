@@ -368,7 +368,10 @@ class Performance(Sourced):
 
 
 class Utility(Sourced):
-    """Health utility (0 dead, 1 full health) and what lowers it."""
+    """Health utility (0 dead, 1 full health) and what lowers it.
+
+    ``progressed`` is lost from progression until a scan in a later line shows that the tumour no longer grows.
+    """
 
     base: Probability
     per_ecog: NonNegative

@@ -80,10 +80,13 @@ def scan(
     for test in np.flatnonzero(scenario.repeated):
         tested = jnp.maximum(tested, state.result_cycle[test] <= state.cycle)
     just = due * chance.either(larger, new)
+    progressed = state.progressed + (1 - state.progressed) * just
+    grows = chance.above(measured / state.baseline - 1, 1.4 * params.scan_error + 1e-3)
     share = state.clones[1:] - volume
     found = chance.above(share - jnp.log(params.marker_detection), jnp.float32(0.7))
     return state._replace(
-        progressed=state.progressed + (1 - state.progressed) * just,
+        progressed=progressed,
+        uncontrolled=_blend(due, progressed + (1 - progressed) * state.uncontrolled * grows, state.uncontrolled),
         failed=state.failed + just,
         diameter=_blend(due, measured, state.diameter),
         nadir=_blend(just, measured, _blend(due, jnp.minimum(measured, state.nadir), state.nadir)),

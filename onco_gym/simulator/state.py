@@ -45,6 +45,7 @@ class State(NamedTuple):
     treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started
     progressed: jax.Array  # (n,) on the current line
+    uncontrolled: jax.Array  # (n,) from progression until a scan in a later line shows that the tumour no longer grows
     failed: jax.Array  # (n,) progressions so far, under whatever treatment
     diameter: jax.Array  # (n,) mm, measured sum at the last scan
     baseline: jax.Array  # (n,) mm, at the start of the line

@@ -125,7 +125,7 @@ def step(
     events = Events(
         given=given,
         lived=lived * state.alive,
-        utility=survival.utility(params, ecog, after.progressed, harm.toxicity, infusions * infused),
+        utility=survival.utility(params, ecog, after.uncontrolled, harm.toxicity, infusions * infused),
         died=died * state.alive,
         severe=harm.severe,
         hospital=harm.hospital,

@@ -42,9 +42,12 @@ def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array
     return factor * (params.background + params.tumour_hazard * jnp.exp(log_tumour))
 
 
-def utility(params: Params, ecog: jax.Array, progressed: jax.Array, toxicity: jax.Array, infusions: jax.Array) -> jax.Array:
-    """(n,) health utility of a cycle, 0 (as bad as death) to 1 (full health); never negative."""
+def utility(params: Params, ecog: jax.Array, uncontrolled: jax.Array, toxicity: jax.Array, infusions: jax.Array) -> jax.Array:
+    """(n,) health utility of a cycle, 0 (as bad as death) to 1 (full health); never negative.
+
+    What progression takes comes back when the tumour no longer grows, not when another drug is given.
+    """
     base, per_ecog, per_progression, per_infusion = params.utility
-    loss = per_ecog * ecog + per_progression * progressed + per_infusion * infusions
+    loss = per_ecog * ecog + per_progression * uncontrolled + per_infusion * infusions
     loss = loss + total(params.disutility[:, None] * toxicity)
     return jnp.clip(base - loss, 0.0, 1.0)
