@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from onco_gym.agents import make_agent, rollout
+from onco_gym.agents.cloning import TRAINING
 from onco_gym.cards.load import digest
 from onco_gym.evaluation import evaluate
 from onco_gym.files import replacing
@@ -28,7 +29,7 @@ from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.registration import NAMESPACE
 from onco_gym.version import __version__
 from onco_gym.workers import spread
-from train import TRAINING, train
+from train import train
 
 HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"

@@ -6,20 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
-from onco_gym.agents import ppo, rollout
+from onco_gym.agents import ppo
+from onco_gym.agents.cloning import TRAINING, Settings, clone
 from onco_gym.agents.files import load_agent
 from onco_gym.agents.onnxfile import save_mlp_onnx
 from onco_gym.interfaces.engine import Engine
 
 HERE = Path(__file__).parent
 D3RLPY = HERE.parent / ".venv-d3rlpy" / "bin" / "python"
-TRAINING = 2**40
-"""Training patients have seeds from here on; evaluations count up from 0."""
 
 Curve = list[tuple[int, float]]
 """(environment steps, mean return of the episodes that ended lately)."""
@@ -93,31 +89,10 @@ def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path
 
 
 def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, on_step: OnStep) -> ppo.PpoAgent:
-    """A network that gives an agent's decisions the highest likelihood."""
-    agent = load_agent(settings["agent"], engine, seed)
-    run = rollout(engine, agent, settings["episodes"], seed=TRAINING + seed * 2**32, keep_observations=True)
-    assert run.observations is not None
-    made = run.actions >= 0
-    seen, chosen = run.observations[made], run.actions[made]
-    sizes = (seen.shape[1], *settings["hidden"], len(engine.scenario.regimens))
-    layers = ppo.network(jax.random.key(seed), sizes, 0.01)
-    batches = len(chosen) // settings["batch"]
-    adam = optax.adam(optax.cosine_decay_schedule(settings["rate"], batches * settings["epochs"]))
-
-    def loss(layers: ppo.Layers, x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(ppo.forward(layers, x), y))
-
-    @jax.jit
-    def update(layers: ppo.Layers, state: Any, x: jax.Array, y: jax.Array) -> tuple[ppo.Layers, Any]:
-        change, state = adam.update(jax.grad(loss)(layers, x, y), state)
-        return optax.apply_updates(layers, change), state
-
-    state, rng = adam.init(layers), np.random.default_rng(seed)
-    for epoch in range(settings["epochs"]):
-        for which in np.array_split(rng.permutation(len(chosen))[: batches * settings["batch"]], batches):
-            layers, state = update(layers, state, seen[which], chosen[which])
-        on_step((epoch + 1) / settings["epochs"])
-    return ppo.PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], sizes[-1:])
+    """A policy that decides as the agent of the settings does."""
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "agent"}
+    chosen = Settings(**own)
+    return clone(engine, load_agent(settings["agent"], engine, seed), chosen, seed, lambda epoch: on_step(epoch / chosen.epochs))
 
 
 def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:

@@ -13,7 +13,11 @@ import table
 
 SMALL = {
     "jax_ppo": {"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
-    "cloning": {"episodes": 60, "epochs": 1, "batch": 256, "rate": 1e-3, "hidden": [16]},
+    "guided_ppo": {
+        **{"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
+        "imitates": {"agent": "guideline", "episodes": 60, "epochs": 1, "batch": 256},
+    },
+    "cloning": {"agent": "clinician", "episodes": 60, "epochs": 1, "batch": 256, "rate": 1e-3, "hidden": [16]},
 }
 
 
@@ -35,7 +39,7 @@ def made(algorithm, seed=0):
 
 @pytest.mark.slow
 def test_runs_are_kept_and_made_into_tables(kept):
-    runs = [made("random"), made("guideline"), made("cloning"), made("jax_ppo"), made("jax_ppo", 1)]
+    runs = [made("random"), made("guideline"), made("cloning"), made("jax_ppo"), made("jax_ppo", 1), made("guided_ppo")]
     assert all(one.is_done() for one in runs)
     changed = run.Run("NSCLC-v0", "jax_ppo", 0, 60, 0, {**SMALL["jax_ppo"], "steps": 4096})
     assert not changed.is_done(), "other settings are another run"

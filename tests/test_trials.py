@@ -340,7 +340,7 @@ def test_alpelisib_needs_pik3ca():
 
 
 def test_immunotherapy_shows_its_plateau():
-    """Survival at 3 and 5 years of immunotherapy arms, fitted and check: within 8 points (and 1 for chance); the curves flatten."""
+    """Survival at 3 and 5 years of immunotherapy arms, fitted and check: within 8 points (1 more for chance); curves flatten."""
     misses = []
     for name in ("nsclc", "melanoma", "colorectal"):
         card = load_card(name)

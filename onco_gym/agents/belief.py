@@ -1,9 +1,9 @@
 """What may be true of a patient, given what was seen: a cloud of simulated patients, carried along with the real one.
 
-At the first visit the cloud is made of other patients who look the same: nearest in everything that is known. Every cycle they live
-through the same treatment, each with its own chance; what the clinic sees (scans, toxicity, tests) is then set to what was
-seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What stays open, the clones, the sensitivities
-and the speed of growth, is what the cloud is about.
+At the first visit the cloud is made of other patients who look the same: nearest in everything that is known. Every cycle they
+live through the same treatment, each with its own chance; what the clinic sees (scans, toxicity, tests) is then set to what was
+seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What stays open, the clones, the
+sensitivities and the speed of growth, is what the cloud is about.
 """
 
 import functools
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from onco_gym.cards.scenario import Params, Scenario
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.patients import CausalGenerator
-from onco_gym.patients.traits import NEVER
 from onco_gym.simulator.admit import admit
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import allowed, diameter
-from onco_gym.simulator.state import Journey, Patient, State, total
+from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.step import step
 
 DONORS = 32_768
@@ -36,28 +35,28 @@ JITTER = 0.06
 
 
 class Seen(NamedTuple):
-    """What an observation says of n patients, in raw units; and what is remembered of earlier ones."""
+    """What an observation says of n patients, in raw units, and what is remembered: arrays of NumPy or JAX."""
 
-    known: jax.Array  # (T, n) bool
-    shown: jax.Array  # (traits + biomarkers, n) scaled; 0 where not known
-    cycle: jax.Array  # (n,) int32
-    line: jax.Array  # (n,)
-    ecog: jax.Array  # (n,)
-    progressed: jax.Array  # (n,)
-    diameter: jax.Array  # (n,) mm
-    baseline: jax.Array  # (n,) mm
-    nadir: jax.Array  # (n,) mm
-    since_scan: jax.Array  # (n,)
-    ctdna: jax.Array  # (n,) log10 molecules per ml
-    held: jax.Array  # (n,)
-    hospital: jax.Array  # (n,)
-    toxicity: jax.Array  # (O, n)
-    marker: jax.Array  # (K - 1, n)
-    last: jax.Array  # (n,) int32, -1 before the first cycle
-    exposure: jax.Array  # (R, n)
-    mask: jax.Array  # (R, n) bool
-    treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first
-    failed: jax.Array  # (n,) progressions so far
+    known: Any  # (T, n) bool
+    shown: Any  # (traits + biomarkers, n) scaled; 0 where not known
+    cycle: Any  # (n,) int32
+    line: Any  # (n,)
+    ecog: Any  # (n,)
+    progressed: Any  # (n,)
+    diameter: Any  # (n,) mm
+    baseline: Any  # (n,) mm
+    nadir: Any  # (n,) mm
+    since_scan: Any  # (n,)
+    ctdna: Any  # (n,) log10 molecules per ml
+    held: Any  # (n,)
+    hospital: Any  # (n,)
+    toxicity: Any  # (O, n)
+    marker: Any  # (K - 1, n)
+    last: Any  # (n,) int32, -1 before the first cycle
+    exposure: Any  # (R, n)
+    mask: Any  # (R, n) bool
+    treatment: Any  # (n,) int32 regimen of the current line, -1 before the first
+    failed: Any  # (n,) progressions so far
 
 
 def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Seen | None) -> Seen:
@@ -65,9 +64,7 @@ def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.
     rows = np.asarray(observation, np.float32).T
     traits, biomarkers, tests = len(scenario.traits), len(scenario.biomarkers), len(scenario.tests)
     first = traits + biomarkers + tests
-    raw = {
-        field.name: field.low + (field.high - field.low) * rows[field.index] for field in scenario.fields[first : first + 14]
-    }
+    raw = {field.name: field.low + (field.high - field.low) * rows[field.index] for field in scenario.fields[first : first + 14]}
     at = first + 14
     blocks = np.split(rows[at:], np.cumsum([len(scenario.organs), len(scenario.clones) - 1, len(scenario.regimens)]))
     toxicity, marker, last, exposure = blocks

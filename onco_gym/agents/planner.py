@@ -42,7 +42,9 @@ class PlannerAgent:
         self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (8, 32), sure: float = 1.0, seed: int = 0
     ) -> None:
         if engine.kind_name != "regimen":
-            raise AgentError(f"the planner chooses regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else")
+            raise AgentError(
+                f"the planner chooses regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else"
+            )
         self._engine, self._tried, self._sure = engine, tried, sure
         self._cloud = Cloud(engine, cloud, seed)
         self._known: NDArray[np.bool_] | None = None

@@ -172,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add = command(agents.train_command, "Train a policy by PPO, in JAX.", "train NSCLC --out policy.onnx", "ID")
     add("--steps", type=partial(whole, 1, 10**12), default=10_000_000, help="environment steps; by default 10000000")
     add("--seed", type=partial(whole, 0, 2**31 - 1), default=0, help="same seed, same policy; by default 0")
+    add("--imitate", metavar="AGENT", help="learn to decide as this agent first, and go on from there; such as guideline")
     add("--out", type=target, required=True, metavar="POLICY.onnx", help="where to write the policy")
     about = "Write a model of Stable-Baselines3 as an ONNX policy file; the model is unpickled, so use one you trust."
     add = command(agents.export_command, about, "export model.zip policy.onnx --env NSCLC")

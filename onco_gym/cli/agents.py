@@ -2,6 +2,7 @@
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -17,14 +18,20 @@ def train_command(arguments: argparse.Namespace) -> None:
     columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=arguments.steps)
-        from onco_gym.agents import ppo, save_mlp_onnx
+        from onco_gym.agents import load_agent, ppo, save_mlp_onnx
+        from onco_gym.agents.cloning import clone
         from onco_gym.interfaces.engine import make_engine
 
         def report(progress: ppo.Progress) -> None:
             bar.update(task, completed=progress.steps, description=f"return {progress.mean_return:.3f} while exploring")
 
         engine = make_engine(card, kind=gym.spec(key).kwargs.get("kind", "regimen"))
-        agent = ppo.train(engine, ppo.Settings(steps=arguments.steps), arguments.seed, report)
+        settings, start = ppo.Settings(steps=arguments.steps), None
+        if arguments.imitate:
+            bar.update(task, description=f"imitating {arguments.imitate}")
+            start = clone(engine, load_agent(arguments.imitate, engine, arguments.seed), seed=arguments.seed)
+            settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps: there is something to lose
+        agent = ppo.train(engine, settings, arguments.seed, report, start)
         save_mlp_onnx(arguments.out, agent.layers, engine)
     print(f"wrote {arguments.out} for {key}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
 

@@ -1,0 +1,78 @@
+"""Behaviour cloning: a network that learns to decide as another agent does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from onco_gym.agents import ppo
+from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.agents.rollout import rollout
+from onco_gym.interfaces.engine import Engine
+
+TRAINING = 2**40
+"""Training patients have seeds from here on; evaluations count up from 0."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to clone."""
+
+    episodes: int = 3000  # patients on whom the agent is watched
+    epochs: int = 8  # passes over its decisions
+    batch: int = 1024  # decisions at a time
+    rate: float = 1e-3  # learning rate at the start; falls to 0 along a cosine
+    hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
+
+
+def clone(
+    engine: Engine,
+    agent: Agent,
+    settings: Settings | None = None,
+    seed: int = 0,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+) -> ppo.PpoAgent:
+    """A network that gives the decisions of ``agent`` the highest likelihood.
+
+    Args:
+        engine: an environment whose actions are regimens.
+        agent: whom to imitate.
+        settings: see :class:`Settings`.
+        seed: same engine, agent, settings and seed, same policy on the same machine.
+        on_epoch: called with the number of passes done, after each.
+
+    Raises:
+        AgentError: for another kind of environment, or too few decisions to learn from.
+    """
+    settings = settings or Settings()
+    if engine.kind_name != "regimen":
+        raise AgentError(f"cloning learns regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else")
+    run = rollout(engine, agent, settings.episodes, seed=TRAINING + seed * 2**32, keep_observations=True)
+    assert run.observations is not None
+    made = run.actions >= 0
+    seen, chosen = run.observations[made], run.actions[made]
+    batches = len(chosen) // settings.batch
+    if not batches:
+        raise AgentError(f"{settings.episodes} episodes have {len(chosen)} decisions, fewer than one batch of {settings.batch}")
+    sizes = (seen.shape[1], *settings.hidden, len(engine.scenario.regimens))
+    layers = ppo.network(jax.random.key(seed), sizes, 0.01)
+    adam = optax.adam(optax.cosine_decay_schedule(settings.rate, batches * settings.epochs))
+
+    def loss(layers: ppo.Layers, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(ppo.forward(layers, x), y))
+
+    @jax.jit
+    def update(layers: Any, state: Any, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
+        change, state = adam.update(jax.grad(loss)(layers, x, y), state)
+        return optax.apply_updates(layers, change), state
+
+    state, rng = adam.init(layers), np.random.default_rng(seed)
+    for epoch in range(settings.epochs):
+        for which in np.array_split(rng.permutation(len(chosen))[: batches * settings.batch], batches):
+            layers, state = update(layers, state, seen[which], chosen[which])
+        on_epoch(epoch + 1)
+    return ppo.PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], sizes[-1:])
