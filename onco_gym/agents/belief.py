@@ -1,9 +1,9 @@
 """What may be true of a patient, given what was seen: a cloud of simulated patients, carried along with the real one.
 
-At the first visit the cloud is made of other patients who look the same: nearest in everything that is known. Every cycle they
-live through the same treatment, each with its own chance; what the clinic sees (scans, toxicity, tests) is then set to what was
-seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What stays open, the clones, the
-sensitivities and the speed of growth, is what the cloud is about.
+At the first visit, and when a test's result comes, the cloud is made of other patients who look the same: nearest in everything
+that is known. Every cycle they live through the same treatment, each with its own chance; what the clinic sees (scans, toxicity,
+tests) is then set to what was seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What
+stays open, the clones, the sensitivities and the speed of growth, is what the cloud is about.
 """
 
 import functools
@@ -126,6 +126,9 @@ class Cloud:
         same = self.seen is not None and len(self.seen.cycle) == len(observation)
         seen = read(scenario, observation, mask, self.seen if same else None)
         new = (seen.cycle == 0) | (not same)
+        if same and self.seen is not None:
+            # A test's result calls for other look-alikes; what treatment did to their clones so far is lost with the old ones.
+            new |= (np.asarray(seen.known) & ~np.asarray(self.seen.known)).any(0)
         self._turn += 1
         key = self._keys(len(new) * self.size)
         if same and self.journey is not None and not new.all():

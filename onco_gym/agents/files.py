@@ -6,6 +6,7 @@ import sys
 
 from onco_gym.agents.names import make_agent
 from onco_gym.agents.onnxfile import Normalisation, OnnxAgent, save_mlp_onnx
+from onco_gym.agents.planner import PlannerAgent
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.sb3 import Sb3Agent, export
 from onco_gym.interfaces.engine import Engine
@@ -17,10 +18,10 @@ def load_agent(text: str, engine: Engine, seed: int = 0) -> Agent:
     """An agent of any origin.
 
     Args:
-        text: a name, as :func:`onco_gym.agents.make_agent` has them; ``path.onnx``, a policy file; ``path.zip``, a model of
-            Stable-Baselines3, which is unpickled and therefore for trusted, local files only; or ``module:object``, an agent,
-            or a class or function that makes one from the card. Modules in the current directory are found too; importing one
-            runs it.
+        text: a name, as :func:`onco_gym.agents.make_agent` has them, or ``planner``; ``path.onnx``, a policy file;
+            ``path.zip``, a model of Stable-Baselines3, which is unpickled and therefore for trusted, local files only; or
+            ``module:object``, an agent, or a class or function that makes one from the card. Modules in the current directory
+            are found too; importing one runs it.
         engine: the environment that it is for.
         seed: of agents that draw.
 
@@ -33,10 +34,12 @@ def load_agent(text: str, engine: Engine, seed: int = 0) -> Agent:
         return Sb3Agent.load(text, engine)
     if ":" in text and not text.startswith("adaptive:"):  # that one is a name
         return _imported(text, engine)
+    if text == "planner":
+        return PlannerAgent(engine, seed=seed)
     try:
         return make_agent(text, engine.card, seed, engine.kind_name)
     except AgentError as error:
-        raise AgentError(f"{error}; or a file (.onnx, .zip) or module:object") from None
+        raise AgentError(f"{error}; or planner, a file (.onnx, .zip) or module:object") from None
 
 
 def _imported(text: str, engine: Engine) -> Agent:

@@ -38,6 +38,8 @@ class PlannerAgent:
         seed: same seed, same plans.
     """
 
+    remembers = True
+
     def __init__(
         self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (8, 32), sure: float = 1.0, seed: int = 0
     ) -> None:
@@ -66,7 +68,7 @@ class PlannerAgent:
         usual = np.asarray(_usual_of_first(self._engine, self._cloud.journey, self._cloud.size))
         usual = np.where(mask[np.arange(n), usual], usual, self._engine.scenario.holiday)
         open_to = np.zeros_like(mask)
-        open_to[which] = mask[which]
+        open_to[which] = mask[which] & (mask[which].sum(1, keepdims=True) > 1)  # else there is nothing to decide
         rough = self._values(open_to, self._tried[0]).mean(2)
         rough[np.arange(n), usual] = np.inf  # always among the finalists
         final = np.zeros_like(mask)
@@ -74,8 +76,8 @@ class PlannerAgent:
         values = self._values(final & open_to, self._tried[1])
         mean = values.mean(2)
         best, rows = mean.argmax(1), np.arange(n)
-        gain = values[rows, best] - values[rows, usual]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # of those that nothing was tried for
+            gain = values[rows, best] - values[rows, usual]
             error = gain.std(1, ddof=1) / np.sqrt(values.shape[2])
             better = gain.mean(1) > self._sure * error
         return np.where(better, best, usual).astype(np.int32)

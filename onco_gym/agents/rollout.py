@@ -121,9 +121,13 @@ def rollout(
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
+    # Where the episode has ended nothing is left to decide, which spares an agent that thinks long.
+    plain, holiday = engine.kind_name == "regimen", engine.scenario.holiday
+    nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
     for cycle in range(engine.horizon):
         seen, allowed = np.asarray(observation), np.asarray(mask)
-        choice = _checked(engine, agent.act(seen, allowed), n)
+        open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
+        choice = _checked(engine, agent.act(seen, open_to), n)
         encounter, ledger, observation, mask, outcome, extra = _step(engine, encounter, ledger, choice)
         if keep_observations:
             kept.append(seen)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents import Agent, load_agent, rollout
+from onco_gym.agents.protocol import remembers
 from onco_gym.evaluation.statistics import (
     Interval,
     bootstrap_interval,
@@ -253,7 +254,7 @@ def evaluate(
     key = text or "\0"
     if not isinstance(agent, str):
         makers[key] = lambda _: agent
-    makers[key](0)  # a name that means nothing is found out before the work
+    fairness = fairness and not remembers(makers[key](0))  # and a name that means nothing is found out before the work
     starts = _starts(episodes)
     total, done = len(makers) * len(starts) + fairness, 0
 
@@ -274,7 +275,7 @@ def evaluate(
     if fairness:
         report = divergence(makers[key](0), engine, min(episodes, FAIRNESS_PATIENTS), seed)
         finished()
-    timing = _timing(makers[key](0), played[key])
+    timing = _timing(makers[key](0), played[key], engine, seed)
     return _summary(called, engine.card.id, engine, seed, played[key], played[RANDOM], played[REFERENCE], report, timing)
 
 
@@ -312,6 +313,7 @@ def evaluate_all(
     tasks = [Chunk(name, environment, kind, seed, start, count) for name in names for start, count in starts]
     some = min(episodes, FAIRNESS_PATIENTS)
     asked = (wanted if fairness else []) if isinstance(fairness, bool) else [name for name in wanted if name in fairness]
+    asked = [name for name in asked if not remembers(made[name])]
     tasks += [Chunk(name, environment, kind, seed, 0, some, fairness=True) for name in asked]
     results = spread(_work, tasks, workers, address, progress)
     chunks: dict[str, list[Any]] = {name: [] for name in names}
@@ -332,7 +334,7 @@ def evaluate_all(
             played[RANDOM],
             played[REFERENCE],
             reports.get(name),
-            _timing(made[name], played[name]),
+            _timing(made[name], played[name], engine, seed),
         )
         for name in agents
     ]
@@ -422,12 +424,16 @@ def _play(agent: Agent, engine: Engine, seed: int, start: int, count: int) -> di
     }
 
 
-def _timing(agent: Agent, runs: Runs) -> Timing:
+def _timing(agent: Agent, runs: Runs, engine: Engine, seed: int) -> Timing:
     """Asked about one patient at visits of the first chunk; in batches as measured while they were played."""
     if not len(runs.seen):
         raise EvaluationError("no visit was kept to take the time at")
+    taken: list[float] = []
+    if remembers(agent):
+        timed = _Timed(agent)
+        rollout(engine, timed, 1, seed)
+        return Timing(float(np.median(timed.microseconds)), float(np.median(runs.act_us)), min(len(runs.returns), CHUNK))
     agent.act(runs.seen[:1], runs.allowed[:1])  # what is made ready at the first call is not counted
-    taken = []
     for row in range(ASKED):
         visit = slice(row % len(runs.seen), row % len(runs.seen) + 1)
         begun = time.perf_counter()

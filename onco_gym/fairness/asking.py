@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from onco_gym.agents import Agent, AgentError
+from onco_gym.agents.protocol import remembers
 from onco_gym.interfaces.engine import Engine
 
 BATCH = 1024
@@ -59,6 +60,8 @@ class Policy:
     def __init__(self, agent: Agent, engine: Engine) -> None:
         if not callable(getattr(agent, "act", None)):
             raise AgentError(f"{type(agent).__name__} is no agent: it has no act(observation, mask)")
+        if remembers(agent):
+            raise AgentError(f"{type(agent).__name__} remembers its patients, so it cannot be asked about their twins")
         self._agent, self._engine, self._space = agent, engine, engine.kind.space
         self._regimens = len(engine.scenario.regimens)
         self._probabilities = getattr(agent, "probabilities", None) if isinstance(self._space, spaces.Discrete) else None
