@@ -123,8 +123,11 @@ def _number(value: float, form: str) -> str:
 
 def draw_scores(every: dict[str, list[Entry]], path: Path) -> None:
     """Scores and their intervals, one panel per environment."""
-    figure, panels = plt.subplots(1, len(every), figsize=(4.1 * len(every), 4.2), squeeze=False, layout="constrained")
-    for axes, (environment, rows) in zip(panels[0], every.items(), strict=True):
+    rows_of_panels = -(-len(every) // 2)
+    figure, panels = plt.subplots(rows_of_panels, 2, figsize=(11, 3.6 * rows_of_panels), squeeze=False, layout="constrained")
+    for axes in panels.flat[len(every) :]:
+        axes.set_axis_off()
+    for axes, (environment, rows) in zip(panels.flat, every.items(), strict=False):
         shown = [row for row in rows if row.score.value > -150]
         places = np.arange(len(shown))
         values = np.array([[row.score.value, row.score.low, row.score.high] for row in shown])
@@ -133,7 +136,7 @@ def draw_scores(every: dict[str, list[Entry]], path: Path) -> None:
             axes.plot(row.by_seed, [place] * len(row.by_seed), "|", color="0.5", markersize=5)
         axes.axvline(100, color="0.7", linewidth=1, zorder=0)
         axes.set_yticks(places, [NAMES[row.algorithm] for row in shown])
-        axes.set(title=environment, xlabel="score: 0 random, 100 guideline")
+        axes.set(title=environment, xlabel="score (0 random, 100 guideline)")
     _save(figure, path)
 
 
