@@ -29,7 +29,7 @@ from onco_gym.trials.statistics import Times
 
 PATIENTS, SEED = 1000, 11  # rules were looked at with other seeds
 YEARS = 10
-HORIZON = 100  # cycles of the tumour that is drawn
+HORIZON = 174  # cycles of the tumour that is drawn
 RULES = {"continuous": None, "published rule": (HALVED, 0.0), "narrow rule": (-0.3, -0.2)}
 """Arms: the change of the sum of diameters at which an adaptive arm pauses, and at which it treats again."""
 CASES = {
@@ -134,7 +134,7 @@ until progression or death.
 
 ![One tumour under continuous and adaptive dosing](images/dosing_patient.png)
 
-The tumour drawn is that of the patient at the 75th percentile of the gain.
+The tumour drawn is that of the patient at the 75th percentile of the gain, of those who progressed in both.
 
 **With death.** Median months to progression, death before it being censored, by three definitions: *on treatment* is the
 environment's (above), *from baseline* the one just used, and *RECIST* counts 20% above the smallest sum whether or not a drug
@@ -352,8 +352,9 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
         "narrow rule": AdaptiveDose(card, regimen, *(RULES["narrow rule"] or ())),
     }
     runs = {label: rollout(engine, agent, n, SEED, keep_observations=True) for label, agent in agents.items()}
-    gained = np.subtract(*(time_to_progression(card, runs[label])[0] for label in ("narrow rule", "continuous")))
-    typical = np.argsort(gained)[int(0.75 * n)]
+    (before, ended), (after, ended_too) = (time_to_progression(card, runs[label]) for label in agents)
+    seen = np.flatnonzero(ended & ended_too)  # progression came in both
+    typical = seen[np.argsort((after - before)[seen])[int(0.75 * len(seen))]]
     figure = Figure(figsize=(10, 4.6), dpi=100, layout="constrained")
     for axes, (label, run) in zip(figure.subplots(1, 2, sharey=True), runs.items(), strict=True):
         _draw_tumour(axes, engine, run, int(typical))

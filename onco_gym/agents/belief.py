@@ -115,7 +115,7 @@ class Cloud:
 
     def __init__(self, engine: Engine, size: int, seed: int = 0) -> None:
         self.engine, self.size, self.seed = engine, size, seed
-        self._donors = _donors(engine.card.id, engine)
+        self._donors = _donors(engine)
         self.journey: Journey | None = None  # (..., n * size), a patient's cloud in one stretch
         self.seen: Seen | None = None
         self._turn = 0
@@ -188,7 +188,7 @@ class _Donors:
 
 
 @functools.lru_cache(maxsize=8)
-def _donors(card: str, engine: Engine) -> _Donors:
+def _donors(engine: Engine) -> _Donors:
     return _Donors(engine)
 
 
