@@ -197,6 +197,7 @@ def draw(found: Mapping[str, Result]) -> None:
                 one.half[axis],
                 fmt="o" if name in SWEEP else "s",
                 color="C0" if name in joined else "0.6",
+                zorder=3 if name in joined else 2,
                 ms=5,
                 lw=0.7,
             )

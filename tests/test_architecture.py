@@ -21,6 +21,7 @@ ROOMS = [
     "trials",
     "journeys",
     "fairness",
+    "verification",
     "evaluation",
     "testing",
     "cli",

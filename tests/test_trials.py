@@ -134,26 +134,21 @@ def test_an_arm_against_itself_covers_one(nsclc):
 
 
 def test_doubling_kill_rates_lengthens_progression_free_survival(card):
-    """Every regimen of the card, in the first of its published settings: longer PFS, but for one at most, which may lose a little
-    (platinum with pemetrexed: progression is counted from a nadir that is deeper, too); longer survival without exception.
-    """
+    """Every regimen of the card, in the first of its published settings: longer PFS and longer survival, without exception."""
     settings = {}
     for arm in card.arms:
         settings.setdefault(arm.protocol.split(">")[0].split("(")[0].strip(), setting_of(arm))
     regimens = [regimen for regimen in card.regimens if regimen.active and regimen.name in settings]
     assert len(regimens) >= 14
-    same = []
     for regimen in regimens:
         doubled = {("regimens", regimen.name, "kill", mechanism): 2 * kill for mechanism, kill in regimen.kill.items()}
         before, after = (
             run_arm(card, params(one), settings[regimen.name], regimen.name, 500, months=72)
             for one in (card, with_figures(card, doubled))
         )
-        if after.progression.mean() <= before.progression.mean() or np.median(after.progression) < np.median(before.progression):
-            same.append(regimen.name)
-            assert after.progression.mean() > 0.95 * before.progression.mean(), regimen.name
+        assert after.progression.mean() > before.progression.mean(), regimen.name
+        assert np.median(after.progression) >= np.median(before.progression), regimen.name
         assert after.survival.mean() > before.survival.mean(), regimen.name
-    assert len(same) <= 1, same
 
 
 def test_prior_lines_select_and_weigh(nsclc):

@@ -18,13 +18,10 @@ from onco_gym.agents.belief import Cloud
 from onco_gym.agents.protocol import AgentError
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import Hearing
-from onco_gym.rewards import Scene, blend, hear, reward_terms, verdict
+from onco_gym.rewards import blend
 from onco_gym.simulator.chance import Weighed, mix
 from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import USUAL, step
-
-TERMS = frozenset({"outcome", "guideline", "carbon"})
-"""What a plan is valued by."""
+from onco_gym.simulator.step import step
 
 
 class PlannerAgent:
@@ -106,7 +103,7 @@ LANES = 2048
 
 def _usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
     """What the guideline gives first, and the hearing; a line that ended without progression is followed by watching."""
-    state, hearing = journey.state, hear(engine.panel, engine.scenario, engine.params, journey)
+    state, hearing = journey.state, engine.hear(journey)
     over = (state.line > 0.5) & (state.progressed < 0.5) & (hearing.first != state.treatment)
     return jnp.where(over, engine.scenario.holiday, hearing.first), hearing
 
@@ -137,9 +134,7 @@ def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) 
         journey, on, value = trial
         usual, hearing = _usual(engine, journey)
         after, events = step(scenario, params, journey, jnp.where(on, first, usual), draw=Weighed)
-        said = verdict(engine.panel, hearing, after.state.last)
-        scene = Scene(journey, after, USUAL, events, said, jnp.zeros((len(scenario.groups), *first.shape)))
-        gained = blend(engine.weights, reward_terms(scenario, params, scene, TERMS))
+        gained = blend(engine.weights, engine.personal(hearing, journey, after, events)[0])
         gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
         on = on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
         return _Trial(after, on, value + gained)

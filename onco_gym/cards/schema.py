@@ -220,7 +220,8 @@ class Mechanism(Sourced):
     """What a drug does to a tumour. ``direct`` kills now, ``static`` slows growth, ``immune`` raises a lasting immune response.
 
     ``sensitivity`` is a patient's median sensitivity (1 = the regimen's full kill); ``spread`` its sd on the log scale.
-    The effect fades as the tumour adapts, by exp(-``fading_per_cycle``) with each cycle received; an immune response does not.
+    The effect fades as the tumour adapts, by exp(-``fading_per_cycle``) with each cycle received, under whatever regimen; an
+    immune response does not.
     """
 
     name: Name
@@ -494,6 +495,18 @@ class Reward(Sourced):
     carbon: NonNegative
 
 
+class Inverse(Sourced):
+    """Weights of what decisions are inferred by from an observed course (:mod:`onco_gym.verification`).
+
+    ``mismatch`` multiplies the misfit of scans, ctDNA and toxicity, in nats; ``guideline`` is lost by a cycle that no expert
+    would accept, ``consistency`` by a change of regimen, both in nats.
+    """
+
+    mismatch: NonNegative
+    guideline: NonNegative
+    consistency: NonNegative
+
+
 class Arm(Sourced):
     """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported.
 
@@ -576,5 +589,6 @@ class Card(Table):
     experts: tuple[Expert, ...] = Field(min_length=1)
     guideline: tuple[Rule, ...] = Field(min_length=1)
     reward: Reward
+    inverse: Inverse
     arms: tuple[Arm, ...] = ()
     calibration: Calibration | None = None

@@ -20,20 +20,23 @@ from onco_gym.cards.scenario import params, scenario
 from onco_gym.interfaces.dosing import Dosing
 from onco_gym.interfaces.kinds import Encounter, Kind, Regimens
 from onco_gym.interfaces.workflow import Workflow
-from onco_gym.knowledge.panel import Panel
+from onco_gym.knowledge.panel import Hearing, Panel
 from onco_gym.patients import CausalGenerator, Cohort
 from onco_gym.patients.traits import encode
 from onco_gym.rewards import TERMS, Ledger, Scene, Verdict, blend, card_weights, empty_ledger, hear, record, reward_terms, verdict
 from onco_gym.simulator.admit import admit, embody
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import USUAL, Orders, step
+from onco_gym.simulator.step import USUAL, Events, Orders, step
 
 # A single patient's cycle takes a microsecond: handing it to another thread costs twenty. Takes effect if JAX has not started.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 POOL = 16_384
 """Patients in the default cohort of an environment."""
+
+PERSONAL = frozenset({"outcome", "guideline", "carbon"})
+"""Terms that belong to a single patient."""
 
 KINDS: Mapping[str, Callable[["Engine"], Kind]] = {"regimen": Regimens, "dose": Dosing, "workflow": Workflow}
 """Kinds of environment by name."""
@@ -123,11 +126,11 @@ class Engine:
         """A cycle under ``decision`` (n,) int32: the journey and the ledger after it, and what it came to."""
         after, events = step(self.scenario, self.params, journey, decision, orders=orders)
         given = after.state.last
-        said, surprise = self._nothing(given)
+        said, surprise = self.unjudged(given)
         if self.terms & {"guideline", "fairness"}:
             # A pause is judged as one, also while what is left of the drug still acts.
             judged = given if orders.dose is None else jnp.where(orders.dose > 0, given, self.scenario.holiday)
-            said = verdict(self.panel, hear(self.panel, self.scenario, self.params, journey), judged)
+            said = verdict(self.panel, self.hear(journey), judged)
         if "fairness" in self.terms:
             ledger, surprise = record(self.scenario, ledger, journey, said.first, given)
         terms = reward_terms(self.scenario, self.params, Scene(journey, after, orders, events, said, surprise), self.terms)
@@ -137,7 +140,19 @@ class Engine:
         made = (events.lived, events.severe, jnp.zeros_like(reward))
         return after, ledger, Outcome(reward, terminated, truncated, terms, given, said, *made)
 
-    def _nothing(self, given: jax.Array) -> tuple[Verdict, jax.Array]:
+    def hear(self, journey: Journey) -> Hearing:
+        """Put patients under way before the panel."""
+        return hear(self.panel, self.scenario, self.params, journey)
+
+    def personal(self, hearing: Hearing, before: Journey, after: Journey, events: Events) -> tuple[jax.Array, Verdict]:
+        """((terms, n) what a cycle was worth to each patient: the fairness term, which belongs to none, is 0; the verdict)."""
+        said = verdict(self.panel, hearing, after.state.last)
+        nobody = jnp.zeros((len(self.scenario.groups), *events.lived.shape))
+        scene = Scene(before, after, USUAL, events, said, nobody)
+        return reward_terms(self.scenario, self.params, scene, PERSONAL), said
+
+    def unjudged(self, given: jax.Array) -> tuple[Verdict, jax.Array]:
+        """What stands for a verdict and a surprise where nobody asked for them."""
         zero = jnp.zeros(given.shape, jnp.float32)
         none = jnp.zeros((len(self.scenario.regimens), *given.shape), bool)
         return Verdict(given * 0, zero, zero, given * 0, none), jnp.zeros((len(self.scenario.groups), *given.shape))
@@ -188,7 +203,7 @@ class Engine:
 
     def options(self, journey: Journey) -> jax.Array:
         """(R, n) bool: the regimens that at least one expert of the panel accepts now."""
-        return self.panel.options(jnp, hear(self.panel, self.scenario, self.params, journey))
+        return self.panel.options(jnp, self.hear(journey))
 
     def _admit(self, seat: Seat) -> tuple[Encounter, jax.Array, jax.Array, jax.Array]:
         encounter = self.begin(*self.draw(seat))

@@ -41,6 +41,7 @@ class State(NamedTuple):
     hospital: jax.Array  # (n,) days in the last cycle
     barred: jax.Array  # (R, n) stopped for good for toxicity
     exposure: jax.Array  # (R, n) cycles received; a held or delayed one does not count
+    adapted: jax.Array  # (M, n) cycles received of each mechanism, under whatever regimen
     last: jax.Array  # (n,) int32 regimen of the last cycle, -1 before the first
     treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started

@@ -4,6 +4,7 @@ Whatever moves patients moves them with :func:`step`. A decision is a regimen's 
 expected reading, a weight per regimen.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -53,7 +54,7 @@ def step(
     decision: jax.Array,
     expected: bool = False,
     orders: Orders = USUAL,
-    draw: type[Sampled] = Sampled,
+    draw: Callable[[jax.Array, jax.Array], Sampled] = Sampled,
 ) -> tuple[Journey, Events]:
     """Move every patient by one cycle.
 
@@ -64,7 +65,8 @@ def step(
         decision: (n,) int32 regimen index; in the expected reading (R, n) weights that add up to 1.
         expected: read chance by its mean instead of sampling it; the journey must have been admitted so.
         orders: dose, imaging and the like, where they are not as usual.
-        draw: how chance is sampled; :class:`onco_gym.simulator.chance.Weighed` leaves out that of death.
+        draw: makes the chance of a cycle out of keys and cycles; :class:`onco_gym.simulator.chance.Weighed` leaves out that
+            of death.
 
     Returns:
         The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
@@ -72,7 +74,7 @@ def step(
     patient, state, key = journey
     chance: Chance = Expected() if expected else draw(key, state.cycle + 1)
     choose = _choose_mixture if expected else _choose_one
-    given, last, exposure, rows, treatment, new_line = choose(scenario, params, state, decision)
+    given, last, exposure, rows, acts, treatment, new_line = choose(scenario, params, state, decision)
     free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug is there
     state = _start_line(state, treatment, new_line)
     mechanisms, organs = len(scenario.mechanisms), len(scenario.organs)
@@ -100,7 +102,7 @@ def step(
     static = np.flatnonzero(scenario.static)
     effect = kill * patient.sensitivity * (taken * (1 - free) * (1 - (1 - params.beyond) * state.progressed))
     response = tumour.immune_response(params, state.response, effect[immune])
-    effect = effect * jnp.exp(-params.fading[:, None] * exposure)
+    effect = effect * jnp.exp(-params.fading[:, None] * state.adapted)
     killed = tumour.clone_kill(params, effect, response, immune, static)
     growth = patient.growth * tumour.brake(params, effect, static)
     clones, volume = tumour.grow(params, growth, state.clones, state.volume, killed)
@@ -119,6 +121,7 @@ def step(
         hospital=harm.hospital,
         barred=state.barred + (1 - state.barred) * given * harm.stop,
         exposure=state.exposure + given * acting,
+        adapted=state.adapted + acts * acting,
         last=last,
     )
     after = scan(scenario, params, patient, after, chance, orders.imaging)
@@ -142,6 +145,7 @@ class _Choice(NamedTuple):
     last: jax.Array  # (n,) int32 the regimen with the largest share
     exposure: jax.Array  # (n,) cycles already had of what is given
     rows: jax.Array  # (M + O + 4, n) what it brings into the cycle: a mix of rows of Params.regimens
+    acts: jax.Array  # (M, n) share of it that acts by each mechanism
     treatment: jax.Array  # State.treatment after it
     new_line: jax.Array  # (n,) share that starts a line
 
@@ -163,11 +167,13 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
     exposure = at(state.exposure, index)
     late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
     active = jnp.take(jnp.asarray(params.active), index)
+    rows = jnp.take(jnp.asarray(params.regimens).T, index + count * late, axis=1, mode="clip")
     return _Choice(
         given=one_hot(index, count),
         last=index,
         exposure=exposure,
-        rows=jnp.take(jnp.asarray(params.regimens).T, index + count * late, axis=1, mode="clip"),
+        rows=rows,
+        acts=(rows[: len(scenario.mechanisms)] > 0).astype(jnp.float32),
         treatment=jnp.where(active > 0.5, index, state.treatment),
         new_line=active * (index != state.treatment),
     )
@@ -181,13 +187,17 @@ def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: 
     weights = jnp.concatenate([given * (1 - late), given * late])
     active = given * params.active[:, None]
     share = jnp.sum(active, 0)
+    regimens = jnp.asarray(params.regimens)
+
+    def mixed(table: jax.Array) -> jax.Array:
+        return jax.lax.dot_general(table, weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST)
+
     return _Choice(
         given=given,
         last=jnp.argmax(given, 0).astype(jnp.int32),
         exposure=jnp.sum(given * state.exposure, 0),
-        rows=jax.lax.dot_general(
-            jnp.asarray(params.regimens), weights, (((0,), (0,)), ((), ())), precision=jax.lax.Precision.HIGHEST
-        ),
+        rows=mixed(regimens),
+        acts=mixed((regimens[:, : len(scenario.mechanisms)] > 0).astype(jnp.float32)),
         treatment=state.treatment * (1 - share) + active,
         new_line=share - jnp.sum(jnp.minimum(active, state.treatment), 0),
     )

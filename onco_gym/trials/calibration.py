@@ -42,8 +42,11 @@ Vector = NDArray[np.float64]
 
 FOLLOW_UP = 24.0, 75.0
 """Months of follow-up in the fit: at least, at most."""
-MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04}
-"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much."""
+MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04, "dose": 0.02}
+"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much, log ratio
+of mean PFS that is too little."""
+DOUBLED = 0.06
+"""Log ratio by which mean PFS is to grow, at least, when all kill rates of a regimen are doubled."""
 WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 2.6, "ratio": 1.0}
 ROBUST = 2.0
 """Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
@@ -57,12 +60,16 @@ UNSEEN = 6.0
 
 @dataclass(frozen=True)
 class Target:
-    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio."""
+    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio.
+
+    Nothing was published of ``dose``: ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
+    """
 
     arm: int
     what: str
     published: float
     minded: float
+    than: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +101,12 @@ class Panel:
         self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
         self._reads = [reads(card, candidates) for candidates in self._candidates]
         self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
+        # One arm of each regimen is also run with twice its kill; its row follows those of the arms.
+        names = self._layout.regimens
+        first = [names.index(parse_protocol(arm.protocol, names)[0].regimen) for arm in self.arms]
+        self._twice = {index: first.index(index) for index in sorted(set(first)) if card.regimens[index].kill}
+        for row, than in enumerate(self._twice.values(), len(self.arms)):
+            self.targets.append(Target(row, "dose", DOUBLED, MINDED["dose"], than))
 
     def _targets(self, index: int, arm: Arm) -> list[Target]:
         share = MINDED["share"]
@@ -111,14 +124,26 @@ class Panel:
         return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
 
     def look(self, figures: Params, before: tuple[Params, Sequence[Seen]] | None = None) -> list[Seen]:
-        """One look per arm at ``figures``. Arms that read nothing that differs from ``before`` are not simulated again."""
+        """One look per arm at ``figures``, and one per regimen at twice its kill.
+
+        Arms that read nothing that differs from ``before`` are not simulated again.
+        """
         rows = []
-        for index, candidates in enumerate(self._candidates):
-            same = before is not None and not differs(self._reads[index], figures, before[0])
+        looks = [(arm, figures) for arm in range(len(self.arms))]
+        looks += [(arm, self._with_twice(figures, regimen)) for regimen, arm in self._twice.items()]
+        for index, (arm, used) in enumerate(looks):
+            same = before is not None and not differs(self._reads[arm], figures, before[0])
             rows.append(
-                before[1][index] if before is not None and same else self._simulate(figures, candidates, self._months[index])
+                before[1][index]
+                if before is not None and same
+                else self._simulate(used, self._candidates[arm], self._months[arm])
             )
         return rows
+
+    def _with_twice(self, figures: Params, regimen: int) -> Params:
+        table = np.array(figures.regimens)
+        table[[regimen, regimen + len(self._layout.regimens)], : len(self._layout.mechanisms)] *= 2
+        return figures._replace(regimens=table)
 
     def _simulate(self, figures: Params, candidates: Candidates, months: float) -> Seen:
         course = Course(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
@@ -160,6 +185,12 @@ class Panel:
                 if other.enrolled < FEWEST:
                     return UNSEEN
                 miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
+            case "dose":
+                usual = seen[target.than]
+                if usual.enrolled < FEWEST:
+                    return UNSEEN
+                ratio = one.progression_free.months.mean() / usual.progression_free.months.mean()
+                miss = min(float(np.log(ratio)) - target.published, 0.0)
             case "tail":
                 tail = tail_of(self.card, self.arms[target.arm])
                 miss = max(float(np.mean(one.progression_free.months > tail[0])) - target.published, 0.0) if tail else 0.0
@@ -310,7 +341,7 @@ class Fit:
         names = [regimen.name for regimen in figures.regimens]
         hazards: dict[str, list[float]] = {}
         stops: dict[str, list[float]] = {}
-        for arm, one in zip(self.arms, seen, strict=True):
+        for arm, one in zip(self.arms, seen[: len(self.arms)], strict=True):
             first = parse_protocol(arm.protocol, names)[0].regimen
             if one.enrolled < FEWEST:
                 continue

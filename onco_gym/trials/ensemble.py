@@ -90,7 +90,7 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
 def covered(panel: Panel, seen: list[Seen]) -> float:
     """Share of published 95% intervals (medians) that the simulated figures lie in."""
     hits = []
-    for arm, one in zip(panel.arms, seen, strict=True):
+    for arm, one in zip(panel.arms, seen[: len(panel.arms)], strict=True):
         for interval, times in ((arm.pfs_interval, one.progression_free), (arm.os_interval, one.overall)):
             if interval and one.enrolled:
                 median = times.months[(len(times.months) - 1) // 2]

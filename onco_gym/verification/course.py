@@ -1,0 +1,97 @@
+"""The course of patients under a given sequence of decisions, and what it is worth.
+
+Two readings: *expected*, chance by its mean, which is smooth in the decisions; *sampled*, with each patient's own chance. The
+worth is the environment's own reward, but for the fairness term, which belongs to no single patient.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.rewards import TERMS, Verdict, blend
+from onco_gym.simulator.admit import admit
+from onco_gym.simulator.observation import one_hot
+from onco_gym.simulator.state import Journey, Patient
+from onco_gym.simulator.step import Events, step
+
+QUALITY = list(TERMS).index("outcome")
+
+Sequence = NDArray[np.int32]
+"""(H, n) a regimen's index for every cycle and patient."""
+
+
+class Cases(NamedTuple):
+    """Patients whose decisions are looked into, batch last."""
+
+    patient: Patient
+    key: jax.Array  # (n,) uint32, each patient's own chance
+
+    def take(self, rows: Any) -> "Cases":
+        """Some of them, or some more than once."""
+        return jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), self)
+
+
+def cases(engine: Engine, n: int, seed: int = 0) -> Cases:
+    """The patients that :func:`onco_gym.agents.rollout` meets under ``seed``, with the same chance."""
+    seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
+    row, key = engine.draw(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
+    return Cases(engine.patient(jnp.take(engine.pool, row, axis=0).T), jnp.asarray(key))
+
+
+class Course(NamedTuple):
+    """What happened, cycle by cycle."""
+
+    worth: Any  # (H, n) reward, the fairness term left out
+    quality: Any  # (H, n) quality-adjusted life years
+    alive: Any  # (H, n) at the end of the cycle, 1 or 0; in the expected reading the probability
+    volume: Any  # (H, n) log cm3 at the end of the cycle
+    clones: Any  # (H, K, n) log cm3 at its start
+    given: Any  # (H, n) int32 regimen given: what was decided, or a pause where that could not be given
+    verdict: Any  # (H, n) int32 what the panel says of it, an index into VERDICTS
+    severe: Any  # (H, n) grade 3+ event; in the expected reading the probability
+
+
+def follow(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> Course:
+    """The course of n patients under ``decisions`` (H, n), as NumPy arrays."""
+    return Course(*map(np.asarray, _follow(engine, who, jnp.asarray(decisions, jnp.int32), expected)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _follow(engine: Engine, who: Cases, decisions: jax.Array, expected: bool) -> Course:
+    def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, Course]:
+        after, events, terms, said = move(engine, journey, decision, expected)
+        state = after.state
+        seen = (state.alive, state.volume, journey.state.clones, state.last, said.code, events.severe * events.lived)
+        return after, Course(blend(engine.weights, terms), terms[QUALITY], *seen)
+
+    return jax.lax.scan(cycle, begin(engine, who, expected), decisions)[1]
+
+
+def begin(engine: Engine, who: Cases, expected: bool) -> Journey:
+    """The first visit."""
+    return admit(engine.scenario, engine.params, who.patient, who.key, expected)
+
+
+def move(engine: Engine, journey: Journey, decision: jax.Array, expected: bool) -> tuple[Journey, Events, jax.Array, Verdict]:
+    """A cycle under ``decision`` (n,): the journey after it, events, (terms, n) and the verdict; see :meth:`Engine.personal`."""
+    after, events = advance(engine, journey, decision, expected)
+    return after, events, *engine.personal(engine.hear(crisp(journey) if expected else journey), journey, after, events)
+
+
+def advance(engine: Engine, journey: Journey, decision: jax.Array, expected: bool) -> tuple[Journey, Events]:
+    """A cycle under ``decision`` (n,), in either reading."""
+    acts = one_hot(decision, len(engine.scenario.regimens)) if expected else decision
+    return step(engine.scenario, engine.params, journey, acts, expected)
+
+
+def crisp(journey: Journey) -> Journey:
+    """What the clinic would take a journey of the expected reading for."""
+    state = journey.state
+    begun = jnp.sum(state.treatment, 0) > 0.5
+    treatment = jnp.where(begun, jnp.argmax(state.treatment, 0), -1).astype(jnp.int32)
+    return journey._replace(state=state._replace(line=jnp.round(state.line), treatment=treatment))

@@ -1,0 +1,142 @@
+"""Where an episode lost value, and why, in plain words."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.interfaces.engine import Engine
+from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.verification.course import Cases, Course, Sequence
+from onco_gym.verification.solver import value_of
+
+STRETCHES = 8
+"""Stretches of an episode that are looked at, the longest ones; the rest counts with the stretch before it."""
+SMALL = 0.01
+"""Value below which a difference is not worth a word."""
+KILLS = 0.04
+"""Log kill per cycle by which one regimen counts as better than another."""
+HARMS = 0.02
+"""Probability of a grade 3+ event per cycle, likewise."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One stretch of cycles in which something else would have been better.
+
+    Attributes:
+        first, last: its cycles, from 1, both included.
+        done, instead: what was given, and what would have been best.
+        lost: value lost; the stretches of an episode add up to what it lost while the patient was treated.
+        cause: ``resistance``, ``sensitivity``, ``toxicity``, ``evidence`` or ``order``.
+        text: in plain words.
+    """
+
+    first: int
+    last: int
+    done: str
+    instead: str
+    lost: float
+    cause: str
+    text: str
+
+
+def explain(
+    engine: Engine, who: Cases, done: Sequence, best: Sequence, cycles: NDArray[Any], was: Course, instead: Course
+) -> tuple[tuple[Reason, ...], ...]:
+    """For each patient, where value was lost in the first ``cycles`` (n,) of what was ``done`` (H, n), and why.
+
+    What was done is turned into the best sequence stretch by stretch, from the first on; each stretch is charged with what that
+    changes in expectation.
+    """
+    n = done.shape[1]
+    edges = [_stretches(done[:, i], best[:, i], int(cycles[i])) for i in range(n)]
+    before = value_of(engine, who, done)
+    mixed = done.copy()
+    found: list[list[Reason]] = [[] for _ in range(n)]
+    for number in range(max(map(len, edges), default=0)):
+        some = [i for i in range(n) if number < len(edges[i])]
+        for i in some:
+            first, last = edges[i][number]
+            mixed[first:last, i] = best[first:last, i]
+        after = value_of(engine, who, mixed)
+        for i in some:
+            first, last = edges[i][number]
+            if done[first, i] != best[first, i]:
+                found[i].append(_reason(engine, who, i, first, last, done, best, float(after[i] - before[i]), was, instead))
+        before = after
+    return tuple(tuple(sorted(rows, key=lambda reason: -reason.lost)) for rows in found)
+
+
+def _stretches(done: NDArray[np.int32], best: NDArray[np.int32], cycles: int) -> list[tuple[int, int]]:
+    """The stretches over which neither sequence changes, at most :data:`STRETCHES`."""
+    changes = (np.diff(done[:cycles]) != 0) | (np.diff(best[:cycles]) != 0)
+    cuts = np.flatnonzero(changes) + 1
+    while len(cuts) >= STRETCHES:
+        lengths = np.diff([0, *cuts, cycles])
+        cuts = np.delete(cuts, min(int(lengths[1:].argmin()), len(cuts) - 1))
+    edges = [0, *cuts.tolist(), cycles]
+    return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _reason(
+    engine: Engine,
+    who: Cases,
+    i: int,
+    first: int,
+    last: int,
+    done: Sequence,
+    best: Sequence,
+    lost: float,
+    was: Course,
+    instead: Course,
+) -> Reason:
+    card, scenario = engine.card, engine.scenario
+    given, better = int(done[first, i]), int(best[first, i])
+    cause, why = _cause(engine, who, i, first, last, given, better, was, instead)
+    titles = card.regimens[given].title, card.regimens[better].title
+    when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
+    sense = "would have been worth" if lost > SMALL else "would have made little difference, worth"
+    text = f"{when}: {titles[0]} was given. {titles[1]} {sense} {lost:+.2f} quality-adjusted life years. {why}"
+    return Reason(first + 1, last, scenario.regimens[given], scenario.regimens[better], lost, cause, text)
+
+
+def _cause(
+    engine: Engine, who: Cases, i: int, first: int, last: int, given: int, better: int, was: Course, instead: Course
+) -> tuple[str, str]:
+    card, scenario = engine.card, engine.scenario
+    sensitivity = np.asarray(who.patient.sensitivity[:, i], float)
+    mechanisms = len(scenario.mechanisms)
+    kills = np.asarray(engine.params.regimens)[:, :mechanisms] * sensitivity  # (2R, M)
+    clones = was.clones[first, :, i].astype(float)
+    share = np.exp(clones - clones.max())
+    share /= share.sum()
+    hit = kills @ (1 - np.asarray(engine.params.resistance, float)).T  # (2R, K)
+    mean = hit @ share
+    names = card.regimens
+    if mean[better] - mean[given] > KILLS:
+        escaped = hit[given, 0] - mean[given]
+        if hit[given, 0] > KILLS and escaped > 0.4 * hit[given, 0]:
+            worst = int(np.argmax(share * (hit[given, 0] - hit[given])))
+            title = card.clones[worst].title
+            return "resistance", (
+                f"By then {100 * share[worst]:.0f}% of the tumour resisted it ({title[0].lower()}{title[1:]}); "
+                f"the other kills {_times(mean[better], mean[given])} as much a cycle."
+            )
+        if hit[given, 0] <= KILLS and names[given].active:
+            return "sensitivity", f"This tumour is hardly sensitive to {names[given].title}."
+        return "sensitivity", f"It kills {_times(mean[better], mean[given])} as much a cycle in this tumour."
+    at = slice(first, last), i
+    severe = [100 * float(course.severe[at].sum() / max(course.alive[at].sum(), 1e-6)) for course in (was, instead)]
+    if severe[0] - severe[1] > 100 * HARMS:
+        return "toxicity", f"It spares toxicity: {severe[1]:.0f}% instead of {severe[0]:.0f}% grade 3+ events a cycle."
+    verdicts = [VERDICTS[int(course.verdict[first, i])].replace("_", " ") for course in (was, instead)]
+    if was.verdict[first, i] < instead.verdict[first, i]:
+        return "evidence", f"The panel calls what was given {verdicts[0]}, the other {verdicts[1]}."
+    return "order", "It is a matter of order: the one is worth more now, the other keeps for later."
+
+
+def _times(more: float, less: float) -> str:
+    return f"{more / less:.1f} times" if less > 0.01 else "many times"

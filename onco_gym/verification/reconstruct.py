@@ -1,0 +1,275 @@
+"""The decisions that explain an observed course: which regimens most likely led to these scans, ctDNA and toxicities.
+
+A beam of hypotheses is carried from cycle to cycle. Each goes on with every regimen that could be given; chance is not drawn, but
+read off the course (who had a severe event had it). What a hypothesis then predicts is compared with what was seen. It loses, in
+nats, by the misfit, by a regimen that no expert would accept, and by a change of regimen; the card's ``[inverse]`` table weighs
+the three. A posteriori weights of hypotheses say how sure the answer is.
+
+A cycle cannot be told where nothing was given (a held dose leaves no trace of which drug it was, a pause looks like supportive
+care), or where another regimen would have left the same traces. :class:`Reconstruction` says by how many nats the decision in a
+cycle differs from the next best explanation.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.interfaces.engine import Engine
+from onco_gym.simulator.chance import Channel, Sampled, mix
+from onco_gym.simulator.observation import allowed, ctdna, diameter
+from onco_gym.simulator.state import Journey, State
+from onco_gym.simulator.step import step
+from onco_gym.verification.course import Cases, Sequence, begin
+
+BEAM = 12
+"""Hypotheses carried along for each patient."""
+GRADES = 0.05
+"""Error of a toxicity grade, in grades: the chart rounds."""
+BLUNT = 12.0
+"""Nats that one observation can speak against a hypothesis, at most: charts hold errors."""
+
+
+class Observed(NamedTuple):
+    """What was seen of n patients in each of T cycles, at its end; arrays of NumPy or JAX."""
+
+    alive: Any  # (T, n) bool: the patient was seen, alive
+    scanned: Any  # (T, n) bool
+    diameter: Any  # (T, n) mm, at the last scan
+    progressed: Any  # (T, n) bool, on the current line
+    ctdna: Any  # (T, n) log10 molecules per ml
+    toxicity: Any  # (T, O, n) grades
+    severe: Any  # (T, O, n) bool: a grade 3+ event in the cycle
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """Inferred decisions.
+
+    Attributes:
+        decisions: (T, n) int32 the most likely regimens, -1 where the patient was not seen.
+        probability: (T, n) a posteriori, of the regimen named.
+        margin: (T, n) nats by which what was seen in the cycle speaks for it against the next best regimen.
+        misfit: (n,) nats of what was seen, under the inferred decisions.
+    """
+
+    decisions: Sequence
+    probability: NDArray[np.float32]
+    margin: NDArray[np.float32]
+    misfit: NDArray[np.float32]
+
+
+def watch(engine: Engine, who: Cases, decisions: Sequence) -> tuple[Observed, Sequence]:
+    """What the clinic sees of patients under ``decisions`` (T, n), each with their own chance; and what was given."""
+    seen, given = _watch(engine, who, jnp.asarray(decisions, jnp.int32))
+    observed = Observed(*map(np.asarray, seen))
+    return observed, np.where(observed.alive, np.asarray(given), -1).astype(np.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> tuple[Observed, jax.Array]:
+    def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, tuple[Observed, jax.Array]]:
+        noted = _Noted()
+        after, _ = step(engine.scenario, engine.params, journey, decision, draw=noted.draw)
+        state = after.state
+        marker = ctdna(engine.params, after, Sampled(after.key, state.cycle))
+        seen = Observed(
+            alive=state.alive > 0.5,
+            scanned=state.since_scan < 0.5,
+            diameter=state.diameter,
+            progressed=state.progressed > 0.5,
+            ctdna=marker,
+            toxicity=state.toxicity,
+            severe=noted.events > 0.5,
+        )
+        return after, (seen, state.last)
+
+    return jax.lax.scan(cycle, begin(engine, who, False), decisions)[1]
+
+
+class _Noted:
+    """Keeps which severe events were drawn."""
+
+    def __init__(self) -> None:
+        self.events: Any = None
+
+    def draw(self, key: jax.Array, cycle: jax.Array) -> Sampled:
+        noted = self
+
+        class Drawn(Sampled):
+            def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+                noted.events, stop = super().one_of(hazards, further, channel)
+                return noted.events, stop
+
+        return Drawn(key, cycle)
+
+
+class Read(Sampled):
+    """Chance read off what was seen: severe events as they were, no error, nobody dies."""
+
+    def __init__(self, events: jax.Array, cycle: jax.Array) -> None:
+        super().__init__(mix(cycle.astype(jnp.uint32)), cycle)
+        self._events = events
+        self.surprise = jnp.zeros(cycle.shape)  # nats of the events under the hazards of the regimen
+
+    def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """The events that were seen; nobody is known to stop for good."""
+        every = jnp.maximum(jnp.sum(hazards, 0), 1e-9)
+        share = jnp.sum(hazards * self._events, 0) / every
+        happened = jnp.sum(self._events, 0) > 0.5
+        came = -jnp.log(jnp.maximum(-jnp.expm1(-every) * share, 1e-6))
+        self.surprise = jnp.where(happened, came, every)
+        return self._events, jnp.zeros_like(every)
+
+    def event(self, probability: jax.Array, channel: Channel) -> jax.Array:
+        """Symptoms and new lesions do not matter: what the scan said is known."""
+        del channel
+        return jnp.zeros_like(probability)
+
+    def normal(self, channel: Channel) -> jax.Array:
+        """No error."""
+        del channel
+        return jnp.zeros(())
+
+    def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        """Who was seen at the end of the cycle has lived through it."""
+        del channel
+        return jnp.ones_like(hazard), jnp.zeros_like(hazard)
+
+
+def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Observed) -> tuple[Journey, jax.Array]:
+    """A cycle under a hypothesis: the journey after it, set to what was seen, and (n,) nats of misfit."""
+    params = engine.params
+    holder: list[Read] = []
+
+    def draw(key: jax.Array, cycle: jax.Array) -> Read:
+        del key
+        holder.append(Read(now.severe.astype(jnp.float32), cycle))
+        return holder[-1]
+
+    after, _ = step(engine.scenario, params, journey, decision, draw=draw)
+    state, patient = after.state, journey.patient
+    error = (jnp.log(jnp.maximum(now.diameter, 1e-3)) - jnp.log(diameter(state.volume, patient.lesions))) / params.scan_error
+    scan = jnp.where(now.scanned, jnp.minimum(0.5 * error**2, BLUNT), 0.0)
+    ten = np.float32(np.log(10))
+    expected = jax.nn.softplus(state.volume + patient.shedding * ten) / ten
+    # Near the detection limit the error of the logarithm is smaller than the error of what is shed.
+    slope = jax.nn.sigmoid(state.volume + patient.shedding * ten)
+    spread = params.ctdna_error * jnp.maximum(slope, 0.05) / ten + 1e-3
+    shed = jnp.minimum(0.5 * ((now.ctdna - expected) / spread) ** 2, BLUNT)
+    grades = jnp.sum(jnp.minimum(0.5 * ((now.toxicity - state.toxicity) / GRADES) ** 2, BLUNT), 0)
+    misfit = scan + shed + jnp.minimum(grades, 2 * BLUNT) + jnp.minimum(holder[-1].surprise, BLUNT)
+    return after._replace(state=_as_seen(journey.state, state, now)), jnp.where(now.alive, misfit, 0.0)
+
+
+def _as_seen(before: State, after: State, now: Observed) -> State:
+    """What the clinic knows is what it saw."""
+    progressed = now.progressed.astype(jnp.float32)
+    size = jnp.where(now.scanned, now.diameter, after.diameter)
+    return after._replace(
+        toxicity=now.toxicity,
+        held=jnp.max(now.severe.astype(jnp.float32), 0),
+        progressed=progressed,
+        failed=before.failed + (progressed > 0.5) * (before.progressed < 0.5),
+        diameter=size,
+        since_scan=jnp.where(now.scanned, 0.0, after.since_scan),
+    )
+
+
+class _Beam(NamedTuple):
+    """Hypotheses of n patients, (…, n * B)."""
+
+    journey: Journey
+    score: jax.Array  # (n, B) nats, higher is better
+    misfit: jax.Array  # (n, B)
+
+
+def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstruction:
+    """The decisions most likely to have led to what was ``observed``; see the module.
+
+    Args:
+        engine: the environment; its actions must be regimens.
+        who: (…, n) the patients, whose biology is known. Their chance is not looked at.
+        observed: T cycles of n patients.
+    """
+    seen = Observed(*map(jnp.asarray, observed))
+    chosen, parents, probability, margin, score, misfit = _search(engine, who, seen)
+    chosen, parents = np.asarray(chosen), np.asarray(parents)  # (T, n, B)
+    cycles, n, _ = chosen.shape
+    best = np.asarray(score).argmax(1)
+    weights = np.asarray(jax.nn.softmax(score, 1))
+    paths = np.empty((cycles, n, BEAM), np.int32)
+    at = np.tile(np.arange(BEAM), (n, 1))
+    rows = np.arange(n)[:, None]
+    for time in range(cycles - 1, -1, -1):
+        paths[time] = chosen[time][rows, at]
+        at = parents[time][rows, at]
+    decisions = paths[:, np.arange(n), best]
+    # Hypotheses that survived to the end say what they think of every cycle; those that did not are heard through the filter.
+    agreed = (weights[None] * (paths == decisions[..., None])).sum(2)
+    filtered = np.take_along_axis(np.asarray(probability), decisions[..., None], 2)[..., 0]
+    alive = np.asarray(observed.alive)
+    return Reconstruction(
+        decisions=np.where(alive, decisions, -1).astype(np.int32),
+        probability=np.where(alive, np.minimum(agreed, np.maximum(filtered, 0)), 0).astype(np.float32),
+        margin=np.where(alive, np.take_along_axis(np.asarray(margin), decisions[..., None], 2)[..., 0], 0).astype(np.float32),
+        misfit=np.asarray(misfit)[np.arange(n), best],
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, ...]:
+    scenario, weights = engine.scenario, engine.card.inverse
+    n, count = who.key.shape[0], len(scenario.regimens)
+    wide = BEAM * count
+    start = begin(engine, who, False)
+    start = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=-1), start)
+    lone = jnp.where(jnp.arange(BEAM) == 0, 0.0, -1e9) + jnp.zeros((n, BEAM))
+    options = jnp.tile(jnp.arange(count, dtype=jnp.int32), n * BEAM)
+
+    def cycle(beam: _Beam, now: Observed) -> tuple[_Beam, tuple[jax.Array, ...]]:
+        hearing = engine.hear(beam.journey)
+        accepted = engine.panel.options(jnp, hearing)  # (R, n * B)
+        can = allowed(engine.params, beam.journey.state) > 0.5
+        each = jax.tree.map(lambda x: jnp.repeat(x, count, axis=-1), beam.journey)
+        seen = jax.tree.map(lambda x: jnp.repeat(x, wide, axis=-1), now)
+        after, misfit = _explained(engine, each, options, seen)
+        changed = (options != each.state.last) & (each.state.last >= 0)
+        lost = weights.mismatch * misfit + weights.guideline * ~accepted.T.reshape(-1) + weights.consistency * changed
+        score = jnp.repeat(beam.score.reshape(-1), count) - lost
+        score = jnp.where(can.T.reshape(-1), score, -1e9).reshape(n, wide)
+        over = beam.score.repeat(count, 1) + jnp.where(options.reshape(n, wide) == 0, 0.0, -1e9)
+        score = jnp.where(now.alive[:, None], score, over)
+        value, place = jax.lax.top_k(score, BEAM)
+        flat = (place + jnp.arange(n)[:, None] * wide).reshape(-1)
+        kept = jax.tree.map(lambda x: jnp.take(x, flat, axis=-1), after)
+        total = (jnp.repeat(beam.misfit.reshape(-1), count) + misfit).reshape(n, wide)
+        # The filter: what is thought of this cycle now, whatever came before it.
+        by = jax.nn.softmax(score, 1).reshape(n, BEAM, count).sum(1)
+        local = jnp.where(can.T.reshape(n, BEAM, count), -misfit.reshape(n, BEAM, count), -1e9)[:, 0]
+        second = jnp.sort(local, 1)[:, -2:]
+        margin = local - jnp.where(local >= second[:, 1:], second[:, :1], second[:, 1:])
+        beam = _Beam(kept, value, jnp.take_along_axis(total, place, 1))
+        return beam, (place % count, place // count, by, margin)
+
+    beam = _Beam(start, lone, jnp.zeros((n, BEAM)))
+    beam, (chosen, parents, by, margin) = jax.lax.scan(cycle, beam, observed)
+    return chosen, parents, by, margin, beam.score, beam.misfit
+
+
+def misfit(engine: Engine, who: Cases, observed: Observed, decisions: Sequence) -> NDArray[np.float32]:
+    """(T, n) nats by which what was seen speaks against claimed ``decisions`` (T, n), cycle by cycle."""
+    claimed = jnp.maximum(jnp.asarray(decisions, jnp.int32), 0)
+    return np.asarray(_claimed(engine, who, Observed(*map(jnp.asarray, observed)), claimed))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _claimed(engine: Engine, who: Cases, observed: Observed, decisions: jax.Array) -> jax.Array:
+    def cycle(journey: Journey, at: tuple[Observed, jax.Array]) -> tuple[Journey, jax.Array]:
+        return _explained(engine, journey, at[1], at[0])
+
+    return jax.lax.scan(cycle, begin(engine, who, False), (observed, decisions))[1]

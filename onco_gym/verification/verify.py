@@ -1,0 +1,235 @@
+"""Episodes scored against the decisions that would have been best, with reasons.
+
+The yardstick is a patient's best sequence in expectation (:func:`optimal`), which knows the biology but not the chance. Both
+sequences, what was done and what would have been best, are then played under the same draws of chance: the difference is the
+regret, and its interval says how well it is known.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from onco_gym.interfaces.engine import Engine
+from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.simulator.chance import mix
+from onco_gym.verification.course import Cases, Course, Sequence, follow
+from onco_gym.verification.explain import Reason, explain
+from onco_gym.verification.reconstruct import misfit, reconstruct
+from onco_gym.verification.record import Record
+from onco_gym.verification.relaxed import climb
+from onco_gym.verification.solver import USUAL, Effort, Plans, by_lines, improve, permitted
+
+Floats = NDArray[np.float32]
+
+WEEKS_PER_YEAR = 52.1775
+DRAWS = 48
+"""Draws of chance under which a sequence is compared with the best."""
+LEVEL = 0.9
+"""Of intervals."""
+SUSPECT = 25.0
+"""Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
+KEPT = 20_000
+"""Solved patients that are remembered."""
+
+_solved: OrderedDict[bytes, tuple[NDArray[np.int32], float]] = OrderedDict()
+
+
+def optimal(
+    engine: Engine,
+    who: Cases,
+    n: int | None = None,
+    horizon: int | None = None,
+    mode: Literal["expected", "hindsight"] = "expected",
+    starts: Listed[Sequence] = (),
+    effort: Effort = USUAL,
+    iterations: int = 0,
+    seed: int = 0,
+) -> Plans:
+    """The best sequences of decisions for patients.
+
+    Args:
+        engine: the environment; its actions must be regimens.
+        who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that one may be, by what is known.
+        n: sequences wanted; by default one for each of ``who``.
+        horizon: cycles; by default the environment's.
+        mode: ``expected``: best over draws of chance. ``hindsight``: with each patient's own chance, an upper bound.
+        starts: (H, n) sequences to start from, besides those that are found line by line.
+        effort: how long to look.
+        iterations: of the climb along the gradient, whose result is another start; 0 for none.
+        seed: of what is tried at random.
+    """
+    count, length = n or who.key.shape[0], horizon or engine.horizon
+    expected = mode == "expected"
+    marks = _marks(engine, who, count, length, mode, effort, iterations) if expected and not starts else None
+    if marks and all(mark in _solved for mark in marks):
+        rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
+        return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
+    lines, tried = by_lines(engine, who, count, length, effort.lines, expected=True)
+    begun = [lines, *starts]
+    if iterations:
+        begun.append(climb(engine, who, count, length, permitted(engine, who, count), None, iterations, seed))
+    plans = improve(engine, who, begun, expected, effort, seed)
+    if marks:
+        for i, mark in enumerate(marks):
+            _solved[mark] = plans.decisions[:, i].copy(), float(plans.value[i])
+        while len(_solved) > KEPT:
+            _solved.popitem(last=False)
+    return Plans(plans.decisions, plans.value, plans.tried + tried)
+
+
+def _marks(engine: Engine, who: Cases, n: int, horizon: int, mode: str, effort: Effort, iterations: int) -> list[bytes]:
+    """What each patient's solution is remembered by."""
+    rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
+    size = who.key.shape[0] // n
+    about = repr((id(engine), horizon, mode, effort, iterations)).encode()
+    return [hashlib.sha256(about + rows[:, i * size : (i + 1) * size].tobytes()).digest() for i in range(n)]
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What verification says of n episodes of T cycles.
+
+    Attributes:
+        record: the episodes.
+        value: (n,) of what was done, in expectation. In quality-adjusted life years, guideline points and carbon weighed in.
+        best: (n,) of the best sequence, in expectation.
+        hindsight: (n,) the most that could have been had with the patient's own chance; ``achieved`` is what was had.
+        achieved: (n,) what was had.
+        regret: (n,) mean over draws of chance of what the best sequence gains over what was done.
+        regret_interval: (2, n) its 90% interval.
+        weeks: (n,) quality-adjusted weeks lost, in the mean of the same draws; negative where none are.
+        weeks_interval: (2, n) its 90% interval.
+        deviation: (n,) share of the cycles that were lived in which another regimen than the best was given.
+        accepted: (T, n) whether at least one expert accepts the decision; false after the end.
+        optimal: (H, n) the best sequence.
+        done, instead: the expected course under what was done (to the end of the horizon) and under the best sequence.
+        suspicion: (n,) nats by which what was seen speaks for other decisions than those claimed.
+        reasons: for each episode, where value was lost, and why.
+    """
+
+    record: Record
+    value: Floats
+    best: Floats
+    hindsight: Floats
+    achieved: Floats
+    regret: Floats
+    regret_interval: Floats
+    weeks: Floats
+    weeks_interval: Floats
+    deviation: Floats
+    accepted: NDArray[np.bool_]
+    optimal: Sequence
+    done: Course
+    instead: Course
+    suspicion: Floats
+    reasons: tuple[tuple[Reason, ...], ...]
+
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        """(n,) whether the claimed decisions do not fit what was seen."""
+        return self.suspicion > SUSPECT
+
+    def mean_regret(self) -> tuple[float, float, float]:
+        """Over episodes: mean regret and its 90% interval."""
+        return _mean_interval(self.regret)
+
+    def mean_weeks(self) -> tuple[float, float, float]:
+        """Over episodes: quality-adjusted weeks lost, and their 90% interval."""
+        return _mean_interval(self.weeks)
+
+
+def verify(
+    engine: Engine,
+    episodes: Record,
+    effort: Effort = USUAL,
+    seed: int = 0,
+    on_stage: Callable[[str, int, int], None] = lambda stage, done, of: None,
+) -> Finding:
+    """Score episodes against the decisions that would have been best.
+
+    Args:
+        engine: the environment that they come from; its actions must be regimens.
+        episodes: see :func:`onco_gym.verification.record`.
+        effort: how long to look for the best sequence.
+        seed: of the draws of chance, and of what is tried at random.
+        on_stage: called with (what is being done, stages done, stages in all).
+    """
+    stages = iter(range(1, 8))
+
+    def stage(name: str) -> None:
+        on_stage(name, next(stages), 7)
+
+    n, horizon, holiday = episodes.decisions.shape[1], engine.horizon, engine.scenario.holiday
+    who = episodes.who(engine)
+    done = np.full((horizon, n), holiday, np.int32)
+    done[: len(episodes.decisions)] = np.where(episodes.decisions >= 0, episodes.decisions, holiday)
+    stage("best decisions")
+    plans = optimal(engine, who, horizon=horizon, starts=[done], effort=effort, seed=seed)
+    stage("courses")
+    was, instead = (follow(engine, who, one, True) for one in (done, plans.decisions))
+    own = follow(engine, who, done, False)
+    stage("draws of chance")
+    regret, weeks = _compared(engine, who, done, plans.decisions, seed)
+    stage("hindsight")
+    brief = Effort(lines=effort.lines, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
+    late = improve(engine, who, [done, plans.decisions], False, brief, seed)
+    stage("fit to what was seen")
+    claimed = misfit(engine, who, episodes.observed, episodes.decisions).sum(0)
+    inferred = reconstruct(engine, who, episodes.observed)
+    stage("reasons")
+    lived = episodes.decisions >= 0
+    inside = own.verdict[: len(lived)] >= VERDICTS.index("later")
+    reasons = explain(engine, who, done, plans.decisions, lived.sum(0), was, instead)
+    stage("done")
+    differs = (own.given[: len(lived)] != plans.decisions[: len(lived)]) & lived
+    return Finding(
+        record=episodes,
+        value=was.worth.sum(0),
+        best=plans.value,
+        hindsight=late.value,
+        achieved=own.worth.sum(0),
+        regret=regret[0],
+        regret_interval=regret[1:],
+        weeks=weeks[0],
+        weeks_interval=weeks[1:],
+        deviation=(differs.sum(0) / np.maximum(lived.sum(0), 1)).astype(np.float32),
+        accepted=inside & lived,
+        optimal=plans.decisions,
+        done=was,
+        instead=instead,
+        suspicion=np.maximum(claimed - inferred.misfit, 0),
+        reasons=reasons,
+    )
+
+
+def _compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int) -> tuple[Floats, Floats]:
+    """((3, n) regret with its interval, (3, n) quality-adjusted weeks lost with theirs), both over the same draws of chance."""
+    worth, quality = [], []
+    for draw in range(DRAWS):
+        fresh = who._replace(key=mix(who.key ^ mix(jnp.uint32((seed * DRAWS + draw + 1) * 0x9E3779B9 & 0xFFFFFFFF))))
+        one, other = (follow(engine, fresh, sequence, False) for sequence in (done, best))
+        worth.append(other.worth.sum(0) - one.worth.sum(0))
+        quality.append((other.quality.sum(0) - one.quality.sum(0)) * WEEKS_PER_YEAR)
+    return _interval(np.stack(worth)), _interval(np.stack(quality))
+
+
+def _interval(draws: Floats) -> Floats:
+    """(3, n) mean over the first axis, and its interval."""
+    mean = draws.mean(0)
+    half = stdtrit(len(draws) - 1, 0.5 + LEVEL / 2) * draws.std(0, ddof=1) / np.sqrt(len(draws))
+    return np.stack([mean, mean - half, mean + half]).astype(np.float32)
+
+
+def _mean_interval(values: Floats) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return float(values.mean()), float("nan"), float("nan")
+    mean, low, high = _interval(values[:, None].astype(np.float32))[:, 0]
+    return float(mean), float(low), float(high)
