@@ -30,10 +30,8 @@ same chance. A policy learns what pays in this simulator, not in patients. Resea
 patients.
 
 **Found out and mended.** Earlier policies gave targeted drugs without a target in the eighth line: any new drug used to give
-back the utility that progression had taken. Now it comes back when the tumour no longer grows. **Found out and not mended
-yet.** The effect of a drug fades with the cycles of its regimen, so the same drugs under another regimen's name start
-afresh: in colorectal cancer the policy gives bevacizumab with FOLFOXIRI in lines five to seven, after all its parts have
-failed.
+back the utility that progression had taken. Now it comes back when the tumour no longer grows. They also gave the same drugs
+under another regimen's name in late lines, whose effect started afresh. Now it fades with all that was had of a mechanism.
 
 Differences are paired by patient, with 95% intervals.
 """

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = [
     "version",
     "files",
+    "pages",
     "workers",
     "cards",
     "registration",

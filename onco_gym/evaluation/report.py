@@ -14,36 +14,12 @@ from onco_gym.agents import Agent
 from onco_gym.evaluation.evaluate import Evaluation, EvaluationError
 from onco_gym.evaluation.statistics import Interval
 from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
-from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.interfaces.single import OncologyEnv
 from onco_gym.journeys import from_episode
 from onco_gym.journeys.picture import timeline
+from onco_gym.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
 from onco_gym.rewards import TERMS
-
-NOTE = "Research software, not for treating patients."
-COLOURS = ("#2f7fc1", "#d9772b", "#3d9970", "#a768b5", "#c84f4f", "#8a7a2f", "#5f8ca3", "#b0658a")
-"""Of agents, in order; readable on white and on near-black."""
-INK = "#010203"
-"""Stands for the page's own colour of text in pictures."""
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c232b; --paper: #ffffff; --soft: #66727f; --line: #d5dbe1; --panel: #f5f7f9; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e3e8ed; --paper: #14191f; --soft: #9aa7b4; --line: #35404b; --panel: #1c232b; }
-}
-body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.7rem; margin-bottom: 0.2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p.note { background: var(--panel); border-left: 4px solid #d9772b; padding: 0.5rem 0.8rem; }
-p.small, figcaption { color: var(--soft); font-size: 0.9rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: 0.3rem 0.8rem 0.3rem 0; text-align: left; white-space: nowrap; }
-thead th { border-bottom: 2px solid var(--soft); }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(460px, 100%), 1fr)); gap: 1rem; }
-figure { margin: 0.8rem 0; } figure svg { width: 100%; height: auto; }
-figure img { width: 100%; height: auto; background: #ffffff; border-radius: 6px; }
-"""
 
 
 def write_report(
@@ -75,37 +51,31 @@ def write_report(
             raise EvaluationError(f"{one.agent} and {first.agent} were evaluated on other patients: expected the same")
     heading = title or f"{engine.card.title}: {first.agent}"
     parts = [_opening(heading, evaluations, engine)]
-    parts.append(_section("Figures", _table(("", *(one.agent for one in evaluations)), rows(evaluations)), _INTERVALS))
+    parts.append(section("Figures", table(("", *(one.agent for one in evaluations)), rows(evaluations)), _INTERVALS))
     figures = [
-        _figure(lambda axes: _bars(axes, evaluations, lambda e: e.score, "score"), "Score, with 95% intervals.", 2.6),
-        _figure(lambda axes: _survival(axes, evaluations), "Overall survival, Kaplan-Meier."),
-        _figure(
+        figure(lambda axes: _bars(axes, evaluations, lambda e: e.score, "score"), "Score, with 95% intervals.", 2.6),
+        figure(lambda axes: _survival(axes, evaluations), "Overall survival, Kaplan-Meier."),
+        figure(
             lambda axes: _bars(axes, evaluations, lambda e: e.concordance, "share of decisions, percent", 100),
             "Decisions inside the guideline's acceptability region, percent.",
             2.6,
         ),
-        _figure(
+        figure(
             lambda axes: _bars(axes, evaluations, lambda e: e.carbon_kg, "kg CO2e"),
             "Carbon per patient, kg CO2e. Who lives longer is treated longer.",
             2.6,
         ),
     ]
     if curve:
-        figures.insert(0, _figure(lambda axes: _learning(axes, curve), "Mean return while training."))
-    parts.append(_section("Pictures", f'<div class="pair">{"".join(figures)}</div>'))
+        figures.insert(0, figure(lambda axes: _learning(axes, curve), "Mean return while training."))
+    parts.append(section("Pictures", f'<div class="pair">{"".join(figures)}</div>'))
     fair = fairness_rows(first)
     if fair:
         head = ("attribute", "effect", "nats", "decisions that change", "starts of a line that change")
-        parts.append(_section(f"Fairness of {first.agent}", _table(head, fair), _TWINS))
+        parts.append(section(f"Fairness of {first.agent}", table(head, fair), _TWINS))
     parts.append(_journeys(first, engine, agent))
     body = "\n".join(parts)
-    page = (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{html.escape(heading)}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_page(path, heading, body)
 
 
 _INTERVALS = (
@@ -131,64 +101,20 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     return f'<h1>{html.escape(heading)}</h1>\n<p>{html.escape(said)}</p>\n<p class="note">{NOTE} All patients are simulated.</p>'
 
 
-def _section(title: str, body: str, note: str = "") -> str:
-    below = f'\n<p class="small">{html.escape(note)}</p>' if note else ""
-    return f"<h2>{html.escape(title)}</h2>\n{body}{below}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in head)
-    lines = [
-        f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{html.escape(text)}</td>" for text in cells)}</tr>'
-        for name, *cells in body
-    ]
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>{"".join(lines)}</tbody></table></div>'
-
-
-def _figure(draw: Callable[[Any], None], caption: str, height: float = 3.4) -> str:
-    """A picture as SVG within the page, in the page's own colours of text."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": caption,
-        "font.family": "sans-serif",
-        "font.size": 10,
-        "text.color": INK,
-        "axes.edgecolor": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-    }
-    with mpl.rc_context(settings):
-        figure = Figure(figsize=(5.4, height), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = written.getvalue()
-    drawing = text[text.index("<svg") :].replace(INK, "currentColor")
-    label = f'<svg role="img" aria-label="{html.escape(caption)}"'
-    return f"<figure>{drawing.replace('<svg', label, 1)}<figcaption>{html.escape(caption)}</figcaption></figure>"
-
-
 def _bars(
     axes: Any,
     evaluations: Sequence[Evaluation],
-    figure: Callable[[Evaluation], Interval],
+    of: Callable[[Evaluation], Interval],
     label: str,
     times: float = 1.0,
 ) -> None:
-    found = [figure(one) for one in evaluations]
+    found = [of(one) for one in evaluations]
     values = times * np.nan_to_num([one.value for one in found])
     low = values - times * np.array([one.low for one in found])
     high = times * np.array([one.high for one in found]) - values
     errors = np.nan_to_num(np.maximum([low, high], 0), posinf=0)
     places = np.arange(len(found))
-    axes.barh(places, values, 0.62, color=[_colour(number) for number in range(len(found))])
+    axes.barh(places, values, 0.62, color=[colour(number) for number in range(len(found))])
     axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, lw=1.2)
     reach = max(float((values + errors[1]).max()), 1e-9)
     for place, one, value, error in zip(places, found, values, errors[1], strict=True):
@@ -202,7 +128,7 @@ def _survival(axes: Any, evaluations: Sequence[Evaluation]) -> None:
     months = np.linspace(0, evaluations[0].follow_up_months, 200)
     for number, one in enumerate(evaluations):
         share = 100 * one.runs.overall.curve(months)
-        axes.plot(months, share, color=_colour(number), lw=1.8, label=one.agent, ls=("-", "--", ":", "-.")[number // 8 % 4])
+        axes.plot(months, share, color=colour(number), lw=1.8, label=one.agent, ls=("-", "--", ":", "-.")[number // 8 % 4])
     axes.set(xlabel="months", ylabel="alive, percent", ylim=(0, 101), xlim=(0, months[-1]))
     axes.set_xticks(np.arange(0, months[-1] + 1, 12))
     axes.legend(frameon=False)
@@ -214,10 +140,6 @@ def _learning(axes: Any, curve: Sequence[tuple[float, float]]) -> None:
     axes.set(xlabel="steps", ylabel="mean return")
     axes.ticklabel_format(axis="x", style="plain")
     axes.locator_params(axis="x", nbins=5)
-
-
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
 
 
 def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
@@ -238,7 +160,7 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
         "Patients at the lower quartile, the median and the upper quartile of weeks lived under the agent, treated by it once "
         "more. An agent that draws its choices may draw others."
     )
-    return _section(f"Three patients of {first.agent}", "\n".join(pictures), note)
+    return section(f"Three patients of {first.agent}", "\n".join(pictures), note)
 
 
 @functools.lru_cache(maxsize=4)
