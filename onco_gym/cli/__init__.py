@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from onco_gym.cli import agents, dataset, environments, evaluation, trials
+from onco_gym.cli import agents, dataset, environments, evaluation, trials, verification
 from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
 from onco_gym.registration import NAMESPACE
@@ -97,6 +97,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=target, metavar="FILE", help="also write all figures there")
     add("--html", type=target, metavar="FILE.html", help="also write a page with pictures there")
     _where(add)
+    example = "record clinician --env NSCLC --episodes 200 --out episodes.json"
+    add = command(verification.record_command, "Write down what an agent decides and what is seen, episode by episode.", example)
+    add("agent", metavar="AGENT", help="as for evaluate")
+    add("--env", required=True, metavar="ID", help=f"{NAMESPACE}/NSCLC-v0, or NSCLC, or the path of a card (.toml)")
+    add("--episodes", type=count, default=200, metavar="N", help="patients; by default 200")
+    add("--seed", type=seed, default=0, help="same seed, same patients, same chance; by default 0")
+    add("--out", type=target, required=True, metavar="FILE.json", help="where to write them")
+    about = "Score episodes against the decisions that would have been best, and say why."
+    add = command(verification.verify_command, about, "verify episodes.json --html report.html")
+    add("episodes", metavar="EPISODES", help="a file that onco-gym record wrote")
+    add("--card", metavar="CARD", help="the card they belong to, where it is a file of your own; by default the one they name")
+    add("--seed", type=partial(whole, 0, 2**31 - 1), default=0, help="of the draws of chance; by default 0")
+    add("--json", type=target, metavar="FILE", help="also write everything there")
+    add("--html", type=target, metavar="FILE.html", help="also write a page with pictures there")
     example = "cohort nsclc -n 500 --where 'EGFR_L858R and age > 70' --do insurance=medicaid --out cohort.parquet"
     add = command(environments.cohort_command, "Write a cohort of patients to a Parquet file.", example, "CARD")
     add("-n", type=count, default=1000, metavar="N", help="patients; by default 1000")

@@ -73,6 +73,7 @@ def improve(
     expected: bool = True,
     effort: Effort = USUAL,
     seed: int = 0,
+    among: NDArray[np.bool_] | None = None,
     on_round: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plans:
     """The best of ``starts``, changed in windows as long as that gains anything.
@@ -84,6 +85,7 @@ def improve(
         expected: the reading in which sequences are valued; if not, with each patient's own chance.
         effort: how long to look.
         seed: of the changes that are tried at random.
+        among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         on_round: called with (rounds done, rounds at most).
     """
     n = starts[0].shape[1]
@@ -92,7 +94,7 @@ def improve(
     decisions = np.stack(starts)[best, :, np.arange(n)].T.copy()
     value = values[best, np.arange(n)]
     tried = np.full(n, len(starts), np.int64)
-    open_to = permitted(engine, who, n)
+    open_to = permitted(engine, who, n) if among is None else among
     rng = np.random.default_rng([seed, 11])
     idle = np.zeros(n, int)
     for turn in range(effort.rounds):
@@ -278,13 +280,22 @@ def _values(
 # ------------------------------------------------------------------------------------------------ lines first
 
 
-def by_lines(engine: Engine, who: Cases, n: int, horizon: int, lines: int = 4, expected: bool = True) -> tuple[Sequence, int]:
+def by_lines(
+    engine: Engine,
+    who: Cases,
+    n: int,
+    horizon: int,
+    lines: int = 4,
+    expected: bool = True,
+    among: NDArray[np.bool_] | None = None,
+) -> tuple[Sequence, int]:
     """((H, n) sequences found line by line, courses simulated for each patient).
 
     The guideline's own choices come first; then each line in turn is replaced by the regimen after which, with the guideline's
-    choices to follow, the course is worth most.
+    choices to follow, the course is worth most. Where ``among`` (R, n) says which regimens may be given, those it leaves out
+    become a pause.
     """
-    open_to = permitted(engine, who, n)
+    open_to = permitted(engine, who, n) if among is None else among
     regimens = open_to.shape[0]
     none = np.full(n, -1, np.int32)
     nothing = np.zeros((horizon, n), np.int32)
@@ -308,6 +319,8 @@ def by_lines(engine: Engine, who: Cases, n: int, horizon: int, lines: int = 4, e
         value[better] = table.max(1)[better]
         ends[better] = stops[chosen[better]]
         since = np.where(better, ends, _next_change(decisions, since))
+    if among is not None:
+        decisions = np.where(among[decisions, np.arange(n)], decisions, engine.scenario.holiday)
     return decisions, tried
 
 

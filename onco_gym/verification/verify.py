@@ -52,6 +52,7 @@ def optimal(
     effort: Effort = USUAL,
     iterations: int = 0,
     seed: int = 0,
+    among: NDArray[np.bool_] | None = None,
 ) -> Plans:
     """The best sequences of decisions for patients.
 
@@ -65,18 +66,21 @@ def optimal(
         effort: how long to look.
         iterations: of the climb along the gradient, whose result is another start; 0 for none.
         seed: of what is tried at random.
+        among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     expected = mode == "expected"
-    marks = _marks(engine, who, count, length, mode, effort, iterations) if expected and not starts else None
+    plain = expected and not starts and among is None
+    marks = _marks(engine, who, count, length, mode, effort, iterations) if plain else None
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
         return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
-    lines, tried = by_lines(engine, who, count, length, effort.lines, expected=True)
+    lines, tried = by_lines(engine, who, count, length, effort.lines, among=among)
     begun = [lines, *starts]
     if iterations:
-        begun.append(climb(engine, who, count, length, permitted(engine, who, count), None, iterations, seed))
-    plans = improve(engine, who, begun, expected, effort, seed)
+        open_to = permitted(engine, who, count) if among is None else among
+        begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
+    plans = improve(engine, who, begun, expected, effort, seed, among)
     if marks:
         for i, mark in enumerate(marks):
             _solved[mark] = plans.decisions[:, i].copy(), float(plans.value[i])

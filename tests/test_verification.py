@@ -1,0 +1,336 @@
+"""Inverse simulation: courses and their value, best decisions, decisions inferred from what was seen, episodes verified."""
+
+import dataclasses
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onco_gym.agents import load_agent, rollout
+from onco_gym.cli import main
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.verification import (
+    Cases,
+    Effort,
+    RecordError,
+    cases,
+    follow,
+    misfit,
+    optimal,
+    read_record,
+    reconstruct,
+    record,
+    verify,
+    write_record,
+    write_report,
+)
+from onco_gym.verification.relaxed import climb, stretch_of, worth_of
+from onco_gym.verification.solver import improve, permitted, value_of, values_of
+
+CARDS = ("nsclc", "breast", "colorectal", "melanoma")
+QUICK = Effort(lines=2, moves=40, rounds=3)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return make_engine("melanoma", horizon=10)
+
+
+@pytest.fixture(scope="module")
+def who(engine):
+    return cases(engine, 24, seed=7)
+
+
+@pytest.fixture(scope="module")
+def kept(engine):
+    return record(engine, load_agent("clinician", engine), 24, seed=7, name="clinician")
+
+
+@pytest.fixture(scope="module")
+def found(engine, kept):
+    return verify(engine, kept, QUICK)
+
+
+def random_sequences(engine, n, seed=0):
+    """Regimens that change a few times."""
+    rng = np.random.default_rng(seed)
+    changes = rng.random((engine.horizon, n)) < 0.3
+    changes[0] = True
+    draws = rng.integers(0, len(engine.scenario.regimens), (engine.horizon, n))
+    rows = np.maximum.accumulate(np.where(changes, np.arange(engine.horizon)[:, None], 0), axis=0)
+    return np.take_along_axis(draws, rows, 0).astype(np.int32)
+
+
+def test_a_course_with_ones_own_chance_is_the_episode(engine, who):
+    episodes = rollout(engine, load_agent("guideline", engine), 24, seed=7)
+    done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
+    done[: len(episodes.given)] = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
+    course = follow(engine, who, done, expected=False)
+    without = episodes.returns - engine.weights["fairness"] * episodes.terms["fairness"]
+    np.testing.assert_allclose(course.worth.sum(0), without, atol=1e-5)
+    np.testing.assert_allclose(course.quality.sum(0), episodes.terms["outcome"], atol=1e-5)
+
+
+def test_the_expected_reading_is_close_to_the_mean_over_draws(engine, who):
+    done = random_sequences(engine, 24)
+    expected = follow(engine, who, done, expected=True).worth.sum(0)
+    draws = [
+        follow(engine, who._replace(key=who.key + jnp.uint32(7919 * k)), done, expected=False).worth.sum(0) for k in range(1, 121)
+    ]
+    mean = np.mean(draws, 0)
+    assert abs(expected.mean() - mean.mean()) < 0.03 * mean.mean()
+    assert np.corrcoef(expected, mean)[0, 1] > 0.95
+
+
+def test_gradients_are_those_of_finite_differences(engine, who):
+    few = who.take(np.arange(3))
+    rng = np.random.default_rng(3)
+    logits = jnp.asarray(rng.normal(0, 1, (engine.horizon, len(engine.scenario.regimens), 3)), jnp.float32)
+    direction = jnp.asarray(rng.normal(0, 1, logits.shape), jnp.float32)
+
+    @jax.jit
+    def value(step):
+        return jnp.sum(worth_of(engine, few, jax.nn.softmax(logits + step * direction, axis=1)))
+
+    slope = float(jax.jit(jax.grad(value))(0.0))
+    width = 0.02
+    difference = float(value(width) - value(-width)) / (2 * width)
+    assert slope == pytest.approx(difference, rel=0.05, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_the_climb_ends_above_its_start(engine, who):
+    few = who.take(np.arange(8))
+    open_to = permitted(engine, few, 8)
+    ends = climb(engine, few, 8, engine.horizon, open_to, iterations=15, seed=1)
+    rng = np.random.default_rng([1, 13])
+    start = np.where(open_to[None], rng.normal(0, 0.5, (int(stretch_of(10).max()) + 1, len(open_to), 8)), -30)
+    begun = start.argmax(1)[stretch_of(10)].astype(np.int32)
+    assert value_of(engine, few, ends).mean() > value_of(engine, few, begun).mean() + 0.005
+    assert open_to[ends, np.arange(8)].all()
+
+
+def test_improving_never_loses_and_respects_what_may_be_given(engine, who):
+    starts = [random_sequences(engine, 24, seed) for seed in (1, 2)]
+    among = np.zeros((len(engine.scenario.regimens), 24), bool)
+    among[:6] = among[engine.scenario.holiday] = True
+    starts = [np.where(among[one, np.arange(24)], one, engine.scenario.holiday) for one in starts]
+    before = np.maximum(*(value_of(engine, who, one) for one in starts))
+    plans = improve(engine, who, starts, effort=QUICK, among=among)
+    assert (plans.value >= before - 1e-6).all()
+    assert plans.value.mean() > before.mean()
+    assert among[plans.decisions, np.arange(24)].all()
+    np.testing.assert_allclose(plans.value, value_of(engine, who, plans.decisions), atol=1e-5)
+
+
+def brute_force(engine, who, n, regimens, horizon):
+    """(n,) the best value over all sequences of ``regimens``."""
+    every = np.array(list(itertools.product(regimens, repeat=horizon)), np.int32).T
+    best = np.full(n, -np.inf, np.float32)
+    for i in range(n):
+        count = every.shape[1]
+        same = Cases(*jax.tree.map(lambda x, i=i: x[..., i : i + 1], tuple(who))).take(np.zeros(count, int))
+        best[i] = value_of(engine, same, every).max()
+    return best
+
+
+@pytest.mark.slow
+def test_the_best_of_all_short_sequences_is_found(engine, who):
+    few, n = who.take(np.arange(6)), 6
+    regimens = [0, 1, 2, 3, engine.scenario.holiday]
+    among = np.zeros((len(engine.scenario.regimens), n), bool)
+    among[regimens] = True
+    plans = optimal(engine, few, horizon=4, effort=Effort(moves=400, rounds=6), among=among)
+    best = brute_force(engine, few, n, regimens, 4)
+    assert (plans.value >= 0.99 * best).all()
+    assert (plans.value <= best + 1e-5).all()
+
+
+def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):
+    done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
+    done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
+    best = optimal(engine, who, effort=QUICK)
+    late = optimal(engine, who, mode="hindsight", starts=[done, best.decisions], effort=QUICK)
+    for one in (done, best.decisions):
+        assert (late.value >= value_of(engine, who, one, expected=False) - 1e-6).all()
+    assert (optimal(engine, who, effort=QUICK).decisions == best.decisions).all()  # remembered
+
+
+def test_a_sequence_for_several_is_valued_by_their_mean(engine, who):
+    done = random_sequences(engine, 24)[:, :12]
+    pairs = who.take(np.repeat(np.arange(12), 2) + np.tile([0, 12], 12))
+    alone = value_of(engine, who, np.concatenate([done, done], 1))
+    np.testing.assert_allclose(value_of(engine, pairs, done), (alone[:12] + alone[12:]) / 2, atol=1e-5)
+    zero = np.zeros(12, int)
+    changed = values_of(engine, pairs, done, np.arange(12), zero, zero + 3, zero + engine.scenario.holiday)
+    other = done.copy()
+    other[:3] = engine.scenario.holiday
+    np.testing.assert_allclose(changed, value_of(engine, pairs, other), atol=1e-5)
+
+
+def test_decisions_are_recovered_from_what_was_seen(engine, who, kept):
+    inferred = reconstruct(engine, who, kept.observed)
+    idle = np.isin(kept.decisions, (engine.scenario.holiday, engine.scenario.supportive))
+    held = np.zeros_like(idle)
+    held[1:] = kept.observed.severe[:-1].any(1)  # nothing was given after a severe event
+    told = kept.observed.alive & ~idle & ~held
+    assert told.sum() > 60
+    assert (inferred.decisions == kept.decisions)[told].mean() > 0.9
+    assert ((inferred.probability >= 0) & (inferred.probability <= 1 + 1e-6)).all()
+    assert (inferred.decisions[~kept.observed.alive] == -1).all()
+
+
+def falsified(kept, engine, share, seed=0):
+    """The record with a share of its decisions replaced by others."""
+    rng = np.random.default_rng(seed)
+    claimed = kept.decisions.copy()
+    for i in range(claimed.shape[1]):
+        length = int((claimed[:, i] >= 0).sum())
+        for cycle in rng.choice(length, max(1, round(share * length)), replace=False):
+            others = [r for r in range(len(engine.scenario.regimens)) if r != claimed[cycle, i]]
+            claimed[cycle, i] = rng.choice(others)
+    return dataclasses.replace(kept, decisions=claimed)
+
+
+def area_under_curve(honest, forged):
+    return float(np.mean((forged[:, None] > honest) + 0.5 * (forged[:, None] == honest)))
+
+
+def test_false_claims_do_not_fit_what_was_seen(engine, who, kept):
+    claimed = falsified(kept, engine, 0.2)
+    honest, forged = (misfit(engine, who, one.observed, one.decisions).sum(0) for one in (kept, claimed))
+    assert area_under_curve(honest, forged) > 0.85  # a tenth of a full horizon; the long one is a slow test
+    assert (honest <= forged + 25).all()
+
+
+def test_findings_hang_together(engine, found, kept):
+    assert (found.best >= found.value - 1e-5).all()
+    assert (found.hindsight >= found.achieved - 1e-5).all()
+    low, high = found.regret_interval
+    assert ((low <= found.regret) & (found.regret <= high)).all()
+    assert (found.accepted <= (kept.decisions >= 0)).all()
+    assert ((found.deviation >= 0) & (found.deviation <= 1)).all()
+    assert not found.flagged.any()
+    mean, low, high = found.mean_regret()
+    assert low < mean < high
+    assert mean > 0
+    lost = [sum(reason.lost for reason in reasons) for reasons in found.reasons]
+    # Stretches add up to what turning the episode into the best sequence changes while the patient was treated.
+    mixed = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
+    mixed[: len(kept.decisions)] = np.where(kept.decisions >= 0, found.optimal[: len(kept.decisions)], engine.scenario.holiday)
+    changed = value_of(engine, kept.who(engine), mixed) - found.value
+    np.testing.assert_allclose(lost, changed, atol=1e-3)
+
+
+def test_reasons_are_plain_words(engine, found):
+    titles = {regimen.title for regimen in engine.card.regimens}
+    for reasons in found.reasons:
+        for reason in reasons:
+            assert reason.cause in ("resistance", "sensitivity", "toxicity", "evidence", "order")
+            assert any(title in reason.text for title in titles)
+            assert reason.text.startswith("Cycle")
+            assert 1 <= reason.first <= reason.last <= engine.horizon
+
+
+def test_a_record_survives_its_file(engine, kept, tmp_path):
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    again = read_record(path, engine)
+    assert again.agent == "clinician"
+    assert (again.decisions == kept.decisions).all()
+    lived = kept.decisions >= 0
+    for one, other in zip(again.observed[:5], kept.observed[:5], strict=True):
+        np.testing.assert_allclose(np.where(lived, one, 0), np.where(lived, other, 0), atol=0.01)
+    assert (again.who(engine).key == cases(engine, 24, seed=7).key).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c["episodes"][0]["decisions"].__setitem__(0, "aspirin"), "no regimen 'aspirin'"),
+        (lambda c: c.__setitem__("digest", "0" * 16), "another version of the card"),
+        (lambda c: c.__setitem__("card", "nsclc"), "episodes of the card 'nsclc'"),
+        (lambda c: c.__setitem__("format", "something else"), "format"),
+        (lambda c: c["episodes"][1].pop("ctdna_log10"), "ctdna_log10"),
+        (lambda c: c["episodes"][1]["toxicity"].pop(), "toxicity"),
+        (lambda c: c["episodes"][1]["diameter_mm"].__setitem__(0, float("nan")), "diameter_mm"),
+        (lambda c: c["episodes"][0].__setitem__("patient", -1), "patient"),
+        (lambda c: c.__setitem__("episodes", []), "no episode"),
+        (lambda c: c["episodes"][0].__setitem__("decisions", ["drug_holiday"] * 500), "500 cycles"),
+    ],
+)
+def test_a_damaged_record_gives_one_clear_error(engine, kept, tmp_path, change, said):
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=said):
+        read_record(path, engine)
+
+
+def test_half_a_file_is_no_record(engine, kept, tmp_path):
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(RecordError, match="is not a file of episodes"):
+        read_record(path, engine)
+
+
+def test_the_page_shows_what_was_found(engine, found, tmp_path):
+    path = tmp_path / "report.html"
+    write_report(path, engine, found, shown=[0, 1])
+    text = path.read_text()
+    assert text.count("<svg") == 2
+    assert "quality-adjusted weeks lost" in text
+    assert "Research software, not for treating patients." in text
+
+
+def test_commands_say_what_is_wrong(tmp_path, capsys):
+    path = tmp_path / "none.json"
+    assert main(["verify", str(path)]) == 2
+    path.write_text("[]")
+    assert main(["verify", str(path)]) == 2
+    assert "is not a file of episodes" in capsys.readouterr().err
+    assert main(["record", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    growth=st.floats(0.0, 1.0),
+    sensitivity=st.floats(0.0, 50.0),
+    clones=st.floats(-60.0, 12.0),
+    frailty=st.floats(0.0, 20.0),
+    hazard=st.floats(0.0, 500.0),
+)
+def test_no_patient_is_too_extreme(engine, who, growth, sensitivity, clones, frailty, hazard):
+    patient = who.patient
+    odd = patient._replace(
+        growth=patient.growth * 0 + growth,
+        sensitivity=patient.sensitivity * 0 + sensitivity,
+        clones=patient.clones * 0 + clones,
+        frailty=patient.frailty * 0 + frailty,
+        hazard=patient.hazard * 0 + hazard,
+    )
+    strange, done = who._replace(patient=odd), random_sequences(engine, 24)
+    assert np.isfinite(value_of(engine, strange, done)).all()
+    assert np.isfinite(_slope(engine, strange, done)).all()
+
+
+def _slope(engine, who, done):
+    weights = jax.nn.one_hot(done, len(engine.scenario.regimens), axis=1)
+    return np.asarray(_slope_of(engine)(weights, who))
+
+
+_SLOPES = {}
+
+
+def _slope_of(engine):
+    if engine not in _SLOPES:
+        _SLOPES[engine] = jax.jit(jax.grad(lambda weights, who: jnp.sum(worth_of(engine, who, weights))))
+    return _SLOPES[engine]
