@@ -1,5 +1,6 @@
 """Train one baseline: an environment, an algorithm and a seed give a policy as an ONNX file and a learning curve."""
 
+import copy
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -133,4 +134,5 @@ def train(
             return cloning(engine, settings, seed, policy, on_step)
         case "cql":
             return cql(env_id, settings, seed, policy, on_step)
-    return sb3(algorithm, env_id, engine, dict(settings), seed, policy, on_step, tensorboard)
+    # A copy to the bottom: SB3 writes into what it is given.
+    return sb3(algorithm, env_id, engine, copy.deepcopy(dict(settings)), seed, policy, on_step, tensorboard)

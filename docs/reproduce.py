@@ -40,10 +40,11 @@ started from one neutral value for all drugs of a kind (the fit of version 0.2.0
 - MONALEESA-3 and coBRIM were fitted in an earlier version, and figures other than kill rates started from that fit. Without the
   two, over the same seeds: {without}.
 - The model itself was changed several times while fitting (confirmed responses, unscheduled scans, what counts as resistant, how
-  progressions weigh, effects that fade, drugs that slow growth), and about twenty-five intermediate fits were looked at with the
-  check arms on the same screen. Choices made so favour them: effects fade by mechanism and not by regimen because a first fit by
-  regimen went wrong on CRYSTAL, a check trial; and after their misses had been seen, the description of check arms in breast
-  cancer was changed with that of fitted ones (measurable disease in TROPiCS-02 and EMILIA, eribulin or capecitabine for
+  progressions weigh, effects that fade, drugs that slow growth), and about thirty intermediate fits were looked at with the
+  check arms on the same screen. Choices made so favour them: the pace at which effects fade belongs to
+  mechanisms and not to regimens because a first fit by regimen went wrong on CRYSTAL, a check trial; and after their misses
+  had been seen, the description of check arms in breast cancer was changed with that of fitted ones (measurable
+  disease in TROPiCS-02 and EMILIA, eribulin or capecitabine for
   chemotherapy given twice in TROPiCS-02 and DESTINY-Breast06),
   so check figures of version 0.2.0 and of this one are not of the same arms there.
 - The first values of most figures, and the choice of mechanisms, clones and subgroups, were made with all trials in sight.
