@@ -29,7 +29,7 @@ class Reason:
     Attributes:
         first, last: its cycles, from 1, both included.
         done, instead: what was given, and what would have been best.
-        lost: value lost; the stretches of an episode add up to what it lost while the patient was treated.
+        lost: value lost; the stretches of an episode add up to what it lost in all.
         cause: ``resistance``, ``sensitivity``, ``toxicity``, ``evidence`` or ``order``.
         text: in plain words.
     """
@@ -49,7 +49,7 @@ def explain(
     """For each patient, where value was lost in the first ``cycles`` (n,) of what was ``done`` (H, n), and why.
 
     What was done is turned into the best sequence stretch by stretch, from the first on; each stretch is charged with what that
-    changes in expectation.
+    changes in expectation. The last one is also charged with what the better beginning makes possible afterwards.
     """
     n = done.shape[1]
     edges = [_stretches(done[:, i], best[:, i], int(cycles[i])) for i in range(n)]
@@ -60,11 +60,12 @@ def explain(
         some = [i for i in range(n) if number < len(edges[i])]
         for i in some:
             first, last = edges[i][number]
+            mixed[first:, i] = best[first:, i] if number + 1 == len(edges[i]) else mixed[first:, i]
             mixed[first:last, i] = best[first:last, i]
         after = value_of(engine, who, mixed)
         for i in some:
             first, last = edges[i][number]
-            if done[first, i] != best[first, i]:
+            if (done[first:last, i] != best[first:last, i]).any():
                 found[i].append(_reason(engine, who, i, first, last, done, best, float(after[i] - before[i]), was, instead))
         before = after
     return tuple(tuple(sorted(rows, key=lambda reason: -reason.lost)) for rows in found)

@@ -74,6 +74,7 @@ def improve(
     effort: Effort = USUAL,
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
+    since: NDArray[np.int32] | None = None,
     on_round: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plans:
     """The best of ``starts``, changed in windows as long as that gains anything.
@@ -86,6 +87,7 @@ def improve(
         effort: how long to look.
         seed: of the changes that are tried at random.
         among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
+        since: (n,) the first cycle that may be changed; by default 0.
         on_round: called with (rounds done, rounds at most).
     """
     n = starts[0].shape[1]
@@ -102,6 +104,8 @@ def improve(
         if not len(active):
             break
         moves = _moves(decisions[:, active], open_to[:, active], effort.moves, rng, engine.scenario.holiday)
+        if since is not None:
+            moves = moves._replace(first=np.maximum(moves.first, since[active, None]))
         found = _try(engine, who, decisions, active, moves, expected)
         tried[active] += found.shape[1]
         # Several changes that each gain and do not touch one another may go together.
@@ -288,19 +292,19 @@ def by_lines(
     lines: int = 4,
     expected: bool = True,
     among: NDArray[np.bool_] | None = None,
+    begun: tuple[Sequence, NDArray[np.int32]] | None = None,
 ) -> tuple[Sequence, int]:
     """((H, n) sequences found line by line, courses simulated for each patient).
 
     The guideline's own choices come first; then each line in turn is replaced by the regimen after which, with the guideline's
     choices to follow, the course is worth most. Where ``among`` (R, n) says which regimens may be given, those it leaves out
-    become a pause.
+    become a pause. ``begun`` are (H, n) decisions that were made already, and (n,) how many of them.
     """
     open_to = permitted(engine, who, n) if among is None else among
     regimens = open_to.shape[0]
     none = np.full(n, -1, np.int32)
-    nothing = np.zeros((horizon, n), np.int32)
-    decisions, value, ends = _lines(engine, who, nothing, np.arange(n), none * 0, none, horizon, expected)
-    since = np.zeros(n, np.int32)
+    made, since = begun if begun is not None else (np.zeros((horizon, n), np.int32), np.zeros(n, np.int32))
+    decisions, value, ends = _lines(engine, who, made, np.arange(n), since, none, horizon, expected)
     tried = 1
     for _ in range(lines):
         patient, regimen = np.nonzero(open_to.T & (since < horizon)[:, None])

@@ -103,7 +103,8 @@ class Finding:
 
     Attributes:
         record: the episodes.
-        value: (n,) of what was done, in expectation. In quality-adjusted life years, guideline points and carbon weighed in.
+        value: (n,) of what was done, in expectation, with the best that could follow where the episode ended. In quality-adjusted
+            life years, guideline points and carbon weighed in.
         best: (n,) of the best sequence, in expectation.
         hindsight: (n,) the most that could have been had with the patient's own chance; ``achieved`` is what was had.
         achieved: (n,) what was had.
@@ -114,7 +115,7 @@ class Finding:
         deviation: (n,) share of the cycles that were lived in which another regimen than the best was given.
         accepted: (T, n) whether at least one expert accepts the decision; false after the end.
         optimal: (H, n) the best sequence.
-        done, instead: the expected course under what was done (to the end of the horizon) and under the best sequence.
+        done, instead: the expected course under what was done (and the best that could follow) and under the best sequence.
         suspicion: (n,) nats by which what was seen speaks for other decisions than those claimed.
         reasons: for each episode, where value was lost, and why.
     """
@@ -166,15 +167,20 @@ def verify(
         seed: of the draws of chance, and of what is tried at random.
         on_stage: called with (what is being done, stages done, stages in all).
     """
-    stages = iter(range(1, 8))
+    stages = iter(range(1, 9))
 
     def stage(name: str) -> None:
-        on_stage(name, next(stages), 7)
+        on_stage(name, next(stages), 8)
 
     n, horizon, holiday = episodes.decisions.shape[1], engine.horizon, engine.scenario.holiday
     who = episodes.who(engine)
     done = np.full((horizon, n), holiday, np.int32)
     done[: len(episodes.decisions)] = np.where(episodes.decisions >= 0, episodes.decisions, holiday)
+    lengths = (episodes.decisions >= 0).sum(0).astype(np.int32)
+    stage("what could have followed")
+    # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
+    lines, _ = by_lines(engine, who, n, horizon, effort.lines, begun=(done, lengths))
+    done = improve(engine, who, [done, lines], True, effort, seed, since=lengths).decisions
     stage("best decisions")
     plans = optimal(engine, who, horizon=horizon, starts=[done], effort=effort, seed=seed)
     stage("courses")
@@ -191,7 +197,7 @@ def verify(
     stage("reasons")
     lived = episodes.decisions >= 0
     inside = own.verdict[: len(lived)] >= VERDICTS.index("later")
-    reasons = explain(engine, who, done, plans.decisions, lived.sum(0), was, instead)
+    reasons = explain(engine, who, done, plans.decisions, lengths, was, instead)
     stage("done")
     differs = (own.given[: len(lived)] != plans.decisions[: len(lived)]) & lived
     return Finding(
