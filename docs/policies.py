@@ -34,9 +34,10 @@ back the utility that progression had taken. Now it comes back when the tumour n
 under another regimen's name in late lines, whose effect started afresh. Now it fades with all that was had of a mechanism.
 
 **To be read with care.** Where the guideline goes over to supportive care, in lines five and six, policies in breast and
-colorectal cancer give drugs that were had before in another combination. Their effect has faded by then, but not to nothing: rechallenge
-is modelled, and nothing published holds it to account. In lung cancer the policy goes on with osimertinib and chemotherapy
-beyond progression, where the guideline changes to docetaxel; half the effect is left then (`beyond_progression`, an estimate).
+colorectal cancer give drugs that were had before in another combination. Their effect has faded by then, but not to nothing:
+rechallenge is modelled, and nothing published holds it to account. In lung cancer the policy goes on with osimertinib and
+chemotherapy beyond progression, where the guideline changes to docetaxel; half the effect is left then (`beyond_progression`, an
+estimate).
 
 Differences are paired by patient, with 95% intervals.
 """

@@ -268,7 +268,7 @@ def test_published_arms_come_out():
         assert fitted["median OS"] <= 0.17, name
         assert fitted["response rate"] >= 0.70, name
         assert fitted["grade 3+ rate"] >= 0.70, name
-        assert fitted["PFS hazard ratio"] >= 0.60, name
+        assert fitted["PFS hazard ratio"] >= 0.50, name  # of 9 to 18, each with an error of 7% by 400 patients alone
         assert checked["median PFS"] <= 0.30, name
         assert checked["median OS"] <= 0.30, name
     fitted, checked = figures(every, "fit"), figures(every, "check")

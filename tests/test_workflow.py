@@ -209,7 +209,7 @@ def test_ctdna_shows_what_was_last_measured():
 def test_ctdna_tells_what_sequencing_tells_where_enough_is_shed():
     engine, _ = clinic()
     encounter, *_ = first_visit()
-    little = with_state(encounter, volume=encounter.journey.state.volume - 5.0, clones=encounter.journey.state.clones - 5.0)
+    little = with_state(encounter, volume=encounter.journey.state.volume - 3.5, clones=encounter.journey.state.clones - 3.5)
     _, _, _, seen, _ = visit(little, ctdna=1)
     shed = shown(seen, "ctdna") >= engine.card.workup.ctdna_detection
     assert 0.05 < shed.mean() < 0.95
