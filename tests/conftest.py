@@ -21,6 +21,17 @@ EVERY = [pytest.param(env_id, marks=() if "NSCLC" in env_id or env_id.count("-")
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 
 
+MAPPINGS = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_mappings():
+    """Every compiled function takes memory mappings, of which Linux gives a process 65,530; beyond that XLA crashes."""
+    yield
+    if MAPPINGS.exists() and len(MAPPINGS.read_bytes().splitlines()) > 25_000:
+        jax.clear_caches()
+
+
 @pytest.fixture(params=CARDS)
 def card(request):
     return load_card(request.param)
