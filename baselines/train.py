@@ -52,13 +52,13 @@ def sb3(
         """SAC whose first experience, up to ``learning_starts``, is that of another agent instead of chance."""
 
         def _sample_action(self, learning_starts: int, action_noise: Any = None, n_envs: int = 1) -> Any:
-            if shown is None or self.num_timesteps >= learning_starts:
+            if self.num_timesteps >= learning_starts:
                 return super()._sample_action(learning_starts, action_noise, n_envs)
             masks = np.stack(self.get_env().env_method("action_masks"))
             actions = shown.act(self._last_obs, masks)
             return actions, self.policy.scale_action(actions)
 
-    make = Shown if shown is not None else make
+    make = make if shown is None else Shown
     steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
     weights = {name: scale * weight for name, weight in engine.weights.items()}
     env = VecMonitor(onco_gym.make_sb3(env_id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights))

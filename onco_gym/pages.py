@@ -10,7 +10,7 @@ from onco_gym.files import replacing
 
 NOTE = "Research software, not for treating patients."
 COLOURS = ("#2f7fc1", "#d9772b", "#3d9970", "#a768b5", "#c84f4f", "#8a7a2f", "#5f8ca3", "#b0658a")
-"""Of agents, in order; readable on white and on near-black."""
+"""Of what is shown, in order; readable on white and on near-black."""
 INK = "#010203"
 """Stands for the page's own colour of text in pictures."""
 STYLE = """

@@ -101,7 +101,7 @@ LANES = 2048
 """Journeys simulated at once."""
 
 
-def _usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
+def usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
     """What the guideline gives first, and the hearing; a line that ended without progression is followed by watching."""
     state, hearing = journey.state, engine.hear(journey)
     over = (state.line > 0.5) & (state.progressed < 0.5) & (hearing.first != state.treatment)
@@ -111,7 +111,7 @@ def _usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _usual_of_first(engine: Engine, journey: Journey, size: int) -> jax.Array:
     """(n,) what the guideline gives first, to the first of each cloud: they differ in nothing that is known."""
-    return _usual(engine, jax.tree.map(lambda x: x[..., ::size], journey))[0]
+    return usual(engine, jax.tree.map(lambda x: x[..., ::size], journey))[0]
 
 
 class _Trial(NamedTuple):
@@ -132,8 +132,8 @@ def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) 
 
     def cycle(trial: _Trial) -> _Trial:
         journey, on, value = trial
-        usual, hearing = _usual(engine, journey)
-        after, events = step(scenario, params, journey, jnp.where(on, first, usual), draw=Weighed)
+        otherwise, hearing = usual(engine, journey)
+        after, events = step(scenario, params, journey, jnp.where(on, first, otherwise), draw=Weighed)
         gained = blend(engine.weights, engine.personal(hearing, journey, after, events)[0])
         gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
         on = on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))

@@ -60,8 +60,8 @@ def explain(
         some = [i for i in range(n) if number < len(edges[i])]
         for i in some:
             first, last = edges[i][number]
-            mixed[first:, i] = best[first:, i] if number + 1 == len(edges[i]) else mixed[first:, i]
-            mixed[first:last, i] = best[first:last, i]
+            end = len(done) if number + 1 == len(edges[i]) else last
+            mixed[first:end, i] = best[first:end, i]
         after = value_of(engine, who, mixed)
         for i in some:
             first, last = edges[i][number]
@@ -95,8 +95,9 @@ def _reason(
     instead: Course,
 ) -> Reason:
     card, scenario = engine.card, engine.scenario
-    given, better = int(done[first, i]), int(best[first, i])
-    cause, why = _cause(engine, who, i, first, last, given, better, was, instead)
+    at = first + int(np.argmax(done[first:last, i] != best[first:last, i]))  # the first cycle in which they differ
+    given, better = int(done[at, i]), int(best[at, i])
+    cause, why = _cause(engine, who, i, at, last, given, better, was, instead)
     titles = card.regimens[given].title, card.regimens[better].title
     when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
     sense = "would have been worth" if lost > SMALL else "would have made little difference, worth"

@@ -63,16 +63,14 @@ class Reconstruction:
     misfit: NDArray[np.float32]
 
 
-def watch(engine: Engine, who: Cases, decisions: Sequence) -> tuple[Observed, Sequence]:
-    """What the clinic sees of patients under ``decisions`` (T, n), each with their own chance; and what was given."""
-    seen, given = _watch(engine, who, jnp.asarray(decisions, jnp.int32))
-    observed = Observed(*map(np.asarray, seen))
-    return observed, np.where(observed.alive, np.asarray(given), -1).astype(np.int32)
+def watch(engine: Engine, who: Cases, decisions: Sequence) -> Observed:
+    """What the clinic sees of patients under ``decisions`` (T, n), each with their own chance."""
+    return Observed(*map(np.asarray, _watch(engine, who, jnp.asarray(decisions, jnp.int32))))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> tuple[Observed, jax.Array]:
-    def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, tuple[Observed, jax.Array]]:
+def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> Observed:
+    def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, Observed]:
         noted = _Noted()
         after, _ = step(engine.scenario, engine.params, journey, decision, draw=noted.draw)
         state = after.state
@@ -86,7 +84,7 @@ def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> tuple[Observed, 
             toxicity=state.toxicity,
             severe=noted.events > 0.5,
         )
-        return after, (seen, state.last)
+        return after, seen
 
     return jax.lax.scan(cycle, begin(engine, who, False), decisions)[1]
 

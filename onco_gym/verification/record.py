@@ -53,8 +53,7 @@ def record(engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "age
     """Let ``agent`` treat ``n`` patients, and keep what was decided and seen."""
     episodes = rollout(engine, agent, n, seed)
     decided = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
-    observed, _ = watch(engine, cases(engine, n, seed), decided)
-    return Record(name, seed, np.arange(n), episodes.given, observed)
+    return Record(name, seed, np.arange(n), episodes.given, watch(engine, cases(engine, n, seed), decided))
 
 
 def write_record(path: str | os.PathLike[str], engine: Engine, kept: Record) -> None:

@@ -9,7 +9,6 @@ gains anything, by the exact value of the discrete sequence.
 
 import functools
 import itertools
-from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents.planner import usual
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import blend
@@ -75,7 +75,6 @@ def improve(
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
     since: NDArray[np.int32] | None = None,
-    on_round: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plans:
     """The best of ``starts``, changed in windows as long as that gains anything.
 
@@ -88,7 +87,6 @@ def improve(
         seed: of the changes that are tried at random.
         among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         since: (n,) the first cycle that may be changed; by default 0.
-        on_round: called with (rounds done, rounds at most).
     """
     n = starts[0].shape[1]
     values = np.stack([value_of(engine, who, start, expected) for start in starts])
@@ -99,7 +97,7 @@ def improve(
     open_to = permitted(engine, who, n) if among is None else among
     rng = np.random.default_rng([seed, 11])
     idle = np.zeros(n, int)
-    for turn in range(effort.rounds):
+    for _ in range(effort.rounds):
         active = np.flatnonzero(idle < effort.patience)
         if not len(active):
             break
@@ -107,12 +105,9 @@ def improve(
         if since is not None:
             moves = moves._replace(first=np.maximum(moves.first, since[active, None]))
         found = _try(engine, who, decisions, active, moves, expected)
-        tried[active] += found.shape[1]
-        # Several changes that each gain and do not touch one another may go together.
-        decisions, value, gained, more = _adopt(engine, who, decisions, value, active, moves, found, expected)
-        tried[active] += more
+        tried[active] += found.shape[1] + 1
+        decisions, value, gained = _adopt(engine, who, decisions, value, active, moves, found, expected)
         idle[active] = np.where(gained, 0, idle[active] + 1)
-        on_round(turn + 1, effort.rounds)
     return Plans(decisions, value, tried)
 
 
@@ -196,7 +191,7 @@ def _adopt(
     moves: Moves,
     found: NDArray[np.float32],
     expected: bool,
-) -> tuple[Sequence, NDArray[np.float32], NDArray[np.bool_], int]:
+) -> tuple[Sequence, NDArray[np.float32], NDArray[np.bool_]]:
     """The sequences with the best change, or with the best few that do not overlap, whichever is worth more."""
     gain = found - value[which, None]
     one, many = decisions.copy(), decisions.copy()
@@ -218,7 +213,7 @@ def _adopt(
     decisions[:, which[both]] = many[:, which[both]]
     after = value.copy()
     after[which] = np.maximum(together, best)
-    return decisions, after, after[which] > value[which] + 1e-5, 1
+    return decisions, after, after[which] > value[which] + 1e-5
 
 
 def value_of(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> NDArray[np.float32]:
@@ -290,7 +285,6 @@ def by_lines(
     n: int,
     horizon: int,
     lines: int = 4,
-    expected: bool = True,
     among: NDArray[np.bool_] | None = None,
     begun: tuple[Sequence, NDArray[np.int32]] | None = None,
 ) -> tuple[Sequence, int]:
@@ -304,13 +298,13 @@ def by_lines(
     regimens = open_to.shape[0]
     none = np.full(n, -1, np.int32)
     made, since = begun if begun is not None else (np.zeros((horizon, n), np.int32), np.zeros(n, np.int32))
-    decisions, value, ends = _lines(engine, who, made, np.arange(n), since, none, horizon, expected)
+    decisions, value, ends = _lines(engine, who, made, np.arange(n), since, none)
     tried = 1
     for _ in range(lines):
         patient, regimen = np.nonzero(open_to.T & (since < horizon)[:, None])
         if not len(patient):
             break
-        found, worth, stops = _lines(engine, who, decisions, patient, since[patient], regimen.astype(np.int32), horizon, expected)
+        found, worth, stops = _lines(engine, who, decisions, patient, since[patient], regimen.astype(np.int32))
         tried += regimens
         table = np.full((n, regimens), -np.inf, np.float32)
         table[patient, regimen] = worth
@@ -344,11 +338,9 @@ def _lines(
     patient: NDArray[Any],
     since: NDArray[Any],
     regimen: NDArray[Any],
-    horizon: int,
-    expected: bool,
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int32]]:
     """((H, L) decisions, (L,) values, (L,) cycle in which the line ended) of a line of ``regimen`` begun at ``since``."""
-    n = decisions.shape[1]
+    horizon, n = decisions.shape
     size = who.key.shape[0] // n
     at_once = max(LANES // size, 1)
     made = np.empty((horizon, len(patient)), np.int32)
@@ -357,12 +349,12 @@ def _lines(
     for start in range(0, len(patient), at_once):
         some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)
         lanes = [jnp.asarray(part[some], jnp.int32) for part in (patient, since, regimen)]
-        given, value, end = _line(engine, who, held, *lanes, size, expected)
+        given, value, end = _line(engine, who, held, *lanes, size)
         made[:, some], worth[some], ends[some] = np.asarray(given), np.asarray(value), np.asarray(end)
     return made, worth, ends
 
 
-@functools.partial(jax.jit, static_argnums=(0, 6, 7))
+@functools.partial(jax.jit, static_argnums=(0, 6))
 def _line(
     engine: Engine,
     who: Cases,
@@ -371,17 +363,16 @@ def _line(
     since: jax.Array,
     regimen: jax.Array,
     size: int,
-    expected: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As :func:`_lines`. One sequence is made for all ``size`` together, by what is true of most of them."""
+    """As :func:`_lines`.
+
+    One sequence is made for all ``size`` together: the guideline's choices are those for the first, and the line ends when most
+    have progressed.
+    """
     lanes = patient.shape[0]
     rows = (patient[:, None] * size + jnp.arange(size)).reshape(-1)
     own = jnp.take(decisions, patient, axis=1)
     scenario = engine.scenario
-
-    def most(of_all: jax.Array) -> jax.Array:
-        """(L,) what is true of most of each group, weighed by the chance of being alive."""
-        return of_all if size == 1 else jnp.mean(of_all.reshape(lanes, size).astype(jnp.float32), 1) > 0.5
 
     class _Carry(NamedTuple):
         journey: Journey
@@ -391,22 +382,19 @@ def _line(
 
     def cycle(carry: _Carry, at: tuple[jax.Array, jax.Array]) -> tuple[_Carry, jax.Array]:
         time, planned = at
-        known = crisp(carry.journey) if expected else carry.journey
-        state, hearing = known.state, engine.hear(known)
-        over = (state.line > 0.5) & (state.progressed < 0.5) & (hearing.first != state.treatment)
-        usual = jnp.where(over, scenario.holiday, hearing.first).reshape(lanes, size)[:, 0]
+        otherwise, hearing = usual(engine, crisp(carry.journey))
         begun = time >= since
         on = carry.on & begun & (regimen >= 0)
-        decision = jnp.where(begun, jnp.where(on, regimen, usual), planned)
-        after, events = advance(engine, carry.journey, jnp.repeat(decision, size), expected)
+        decision = jnp.where(begun, jnp.where(on, regimen, otherwise[::size]), planned)
+        after, events = advance(engine, carry.journey, jnp.repeat(decision, size), expected=True)
         terms, _ = engine.personal(hearing, carry.journey, after, events)
         value = carry.value + blend(engine.weights, terms)
-        done = most((crisp(after) if expected else after).state.progressed > 0.5) & begun
+        done = (jnp.mean((after.state.progressed > 0.5).reshape(lanes, size), 1) > 0.5) & begun
         still = carry.on & ~(done & (regimen != scenario.supportive)) & ~(begun & (regimen == scenario.holiday))
         end = jnp.where(carry.on & ~still, time + 1, carry.end)
         return _Carry(after, value, still, end), decision
 
-    start = begin(engine, who.take(rows), expected)
+    start = begin(engine, who.take(rows), expected=True)
     horizon = decisions.shape[0]
     carry = _Carry(start, jnp.zeros(rows.shape), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
     carry, given = jax.lax.scan(cycle, carry, (jnp.arange(horizon), own))

@@ -10,15 +10,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from onco_gym.cards.load import digest
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.rewards.outcome import WEEKS_PER_YEAR
 from onco_gym.simulator.chance import mix
 from onco_gym.verification.course import Cases, Course, Sequence, follow
 from onco_gym.verification.explain import Reason, explain
@@ -29,7 +31,6 @@ from onco_gym.verification.solver import USUAL, Effort, Plans, by_lines, improve
 
 Floats = NDArray[np.float32]
 
-WEEKS_PER_YEAR = 52.1775
 DRAWS = 48
 """Draws of chance under which a sequence is compared with the best."""
 LEVEL = 0.9
@@ -71,7 +72,7 @@ def optimal(
     count, length = n or who.key.shape[0], horizon or engine.horizon
     expected = mode == "expected"
     plain = expected and not starts and among is None
-    marks = _marks(engine, who, count, length, mode, effort, iterations) if plain else None
+    marks = _marks(engine, who, count, (length, effort, iterations, seed)) if plain else None
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
         return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
@@ -89,11 +90,11 @@ def optimal(
     return Plans(plans.decisions, plans.value, plans.tried + tried)
 
 
-def _marks(engine: Engine, who: Cases, n: int, horizon: int, mode: str, effort: Effort, iterations: int) -> list[bytes]:
-    """What each patient's solution is remembered by."""
+def _marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[bytes]:
+    """What each patient's solution is remembered by: card, weights, what was ``asked``, the patient."""
     rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
     size = who.key.shape[0] // n
-    about = repr((id(engine), horizon, mode, effort, iterations)).encode()
+    about = repr((digest(engine.card), sorted(engine.weights.items()), asked)).encode()
     return [hashlib.sha256(about + rows[:, i * size : (i + 1) * size].tobytes()).digest() for i in range(n)]
 
 
