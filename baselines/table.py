@@ -32,7 +32,7 @@ NAMES = {
     "maskable_ppo": "MaskablePPO (sb3-contrib)",
     "jax_ppo": "PPO (JAX)",
     "guided_ppo": "PPO (JAX) from the guideline",
-    "sac": "SAC (SB3), shown the guideline first",
+    "sac": "SAC (SB3), shown the guideline",
 }
 DRAWS = 2000
 Floats = NDArray[np.float64]

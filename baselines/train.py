@@ -48,15 +48,35 @@ def sb3(
     make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO}[algorithm]
     shown = load_agent(settings.pop("shown"), engine, seed) if "shown" in settings else None
 
+    examples: list[Any] = []
+    memories: list[Any] = []
+
     class Shown(SAC):
-        """SAC whose first experience, up to ``learning_starts``, is that of another agent instead of chance."""
+        """SAC whose first experience, up to ``learning_starts``, is that of another agent; later on it is reminded of that."""
 
         def _sample_action(self, learning_starts: int, action_noise: Any = None, n_envs: int = 1) -> Any:
             if self.num_timesteps >= learning_starts:
                 return super()._sample_action(learning_starts, action_noise, n_envs)
             masks = np.stack(self.get_env().env_method("action_masks"))
             actions = shown.act(self._last_obs, masks)
+            examples.append((torch.as_tensor(self._last_obs), torch.as_tensor(self.policy.scale_action(actions))))
             return actions, self.policy.scale_action(actions)
+
+        def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+            """After every update as many steps towards what was shown: else the actor goes where the critics were never asked."""
+            if not memories:
+                memories.extend(torch.cat(part).float() for part in zip(*examples, strict=True))
+                self._remind(len(memories[0]) // 4, batch_size)
+            super().train(gradient_steps, batch_size)
+            self._remind(gradient_steps, batch_size)
+
+        def _remind(self, steps: int, batch_size: int) -> None:
+            for _ in range(steps):
+                some = torch.randint(len(memories[0]), (batch_size,))
+                loss = torch.nn.functional.mse_loss(self.actor(memories[0][some], deterministic=True), memories[1][some])
+                self.actor.optimizer.zero_grad()
+                loss.backward()
+                self.actor.optimizer.step()
 
     make = make if shown is None else Shown
     steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
