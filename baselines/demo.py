@@ -53,7 +53,7 @@ def main() -> int:
             f"quality-adjusted years {years.value:.2f} [{years.low:.2f}, {years.high:.2f}]",
             highlight=False,
         )
-    screen.print(f"0 is random play, 100 the guideline. The report is in {page}, the policy in {policy}.", highlight=False)
+    screen.print(f"Score: {found[0].reference.says}. The report is in {page}, the policy in {policy}.", highlight=False)
     return 0
 
 

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.evaluation.statistics import Interval, bootstrap_interval, interquartile_mean, performance_profile
+from onco_gym.evaluation.yardstick import yardstick
 from onco_gym.files import replacing
+from onco_gym.interfaces.engine import make_engine
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -44,7 +46,7 @@ class Entry:
 
     algorithm: str
     runs: list[dict[str, Any]]
-    score: Interval  # 0 random, 100 guideline, over seeds and patients
+    score: Interval  # 0 random, 100 planner (guideline where there is no yardstick), over seeds and patients
     by_seed: list[float]
 
     def figure(self, *path: str) -> float:
@@ -67,7 +69,13 @@ def read() -> dict[str, dict[str, list[dict[str, Any]]]]:
     return found
 
 
-def entries(algorithms: dict[str, list[dict[str, Any]]]) -> list[Entry]:
+def reach_of(environment: str) -> float:
+    """How far 100 of the score is from random play, the guideline being as far as 1."""
+    known = None if "-Dose-" in environment else yardstick(make_engine(environment.split("-")[0].lower()))
+    return known.reach if known else 1.0
+
+
+def entries(algorithms: dict[str, list[dict[str, Any]]], reach: float = 1.0) -> list[Entry]:
     """The entries of one environment, the best last. Intervals resample seeds, and patients, who are the same for all."""
     rng = np.random.default_rng(0)
     returns = {name: np.array([run["returns"] for run in runs]) for name, runs in algorithms.items()}
@@ -79,8 +87,8 @@ def entries(algorithms: dict[str, list[dict[str, Any]]]) -> list[Entry]:
     for name, runs in algorithms.items():
         means = weights @ returns[name].T  # (draws, seeds)
         seeds = rng.integers(0, len(runs), size=means.shape)
-        drawn = 100 * (np.take_along_axis(means, seeds, axis=1).mean(1) - low) / (high - low)
-        by_seed = 100 * (returns[name].mean(1) - zero) / (hundred - zero)
+        drawn = 100 / reach * (np.take_along_axis(means, seeds, axis=1).mean(1) - low) / (high - low)
+        by_seed = 100 / reach * (returns[name].mean(1) - zero) / (hundred - zero)
         interval = Interval(float(by_seed.mean()), *(float(x) for x in np.quantile(drawn, (0.025, 0.975))))
         rows.append(Entry(name, runs, interval, by_seed.tolist()))
     return sorted(rows, key=lambda row: row.score.value)
@@ -134,9 +142,11 @@ def draw_scores(every: dict[str, list[Entry]], path: Path) -> None:
         axes.errorbar(values[:, 0], places, xerr=[values[:, 0] - values[:, 1], values[:, 2] - values[:, 0]], fmt="o", capsize=3)
         for place, row in zip(places, shown, strict=True):
             axes.plot(row.by_seed, [place] * len(row.by_seed), "|", color="0.5", markersize=5)
-        axes.axvline(100, color="0.7", linewidth=1, zorder=0)
+        for row in rows:
+            if row.algorithm == "guideline":
+                axes.axvline(row.score.value, color="0.7", linewidth=1, zorder=0)
         axes.set_yticks(places, [NAMES[row.algorithm] for row in shown])
-        axes.set(title=environment, xlabel="score (0 random, 100 guideline)")
+        axes.set(title=environment, xlabel="score (0 random, 100 planner)")
     _save(figure, path)
 
 
@@ -183,7 +193,7 @@ def main() -> None:
         sys.exit("there are no runs: python baselines/run.py")
     plain = [name for name in ("NSCLC-v0", "Breast-v0", "Colorectal-v0", "Melanoma-v0") if name in found]
     doses = [name for name in found if "-Dose-" in name]
-    every = {name: entries(found[name]) for name in (*plain, *doses)}
+    every = {name: entries(found[name], reach_of(name)) for name in (*plain, *doses)}
     draw_scores({name: every[name] for name in plain}, FIGURES / "scores.png")
     draw_curves({name: found[name] for name in plain}, FIGURES / "curves.png")
     together: dict[str, Floats] = {}

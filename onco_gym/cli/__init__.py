@@ -97,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=target, metavar="FILE", help="also write all figures there")
     add("--html", type=target, metavar="FILE.html", help="also write a page with pictures there")
     _where(add)
+    about = "Measure the planner, which is 100 of the score, and keep the result beside the card. Takes minutes."
+    add = command(evaluation.yardstick_command, about, "yardstick nsclc", "CARD")
+    add("--episodes", type=count, default=1536, metavar="N", help="patients; by default 1536")
+    add("--seed", type=seed, default=10_000_000, help="of the first patient; by default 10000000")
     example = "record clinician --env NSCLC --episodes 200 --out episodes.json"
     add = command(verification.record_command, "Write down what an agent decides and what is seen, episode by episode.", example)
     add("agent", metavar="AGENT", help="as for evaluate")

@@ -8,6 +8,8 @@ from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
 from onco_gym.cli.common import UsageError, console, make_table, resolve
 
+COLUMNS = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
+
 
 def evaluate_command(arguments: argparse.Namespace) -> None:
     """Evaluate agents on the same patients."""
@@ -17,8 +19,7 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
     kind = gym.spec(key).kwargs.get("kind", "regimen")
     asked = list(dict.fromkeys([arguments.agent, *arguments.compare]))
     errors = console(stderr=True)
-    columns = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.evaluation import REFERENCE, evaluate_all, write_report
         from onco_gym.evaluation.evaluate import RANDOM, make_named
@@ -54,3 +55,26 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
             screen.print(make_table(title, head, fairness_rows(one)))
     if arguments.html:
         screen.print(f"wrote {arguments.html}", markup=False)
+
+
+def yardstick_command(arguments: argparse.Namespace) -> None:
+    """Measure how far the planner gets beyond the guideline, and keep it beside the card."""
+    card = resolve(arguments.id)[1]
+    errors = console(stderr=True)
+    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("compiling", total=None)
+        from onco_gym.evaluation.yardstick import measure, write_yardstick, yardstick_file
+        from onco_gym.interfaces.engine import make_engine
+
+        def progress(done: int, of: int) -> None:
+            bar.update(task, description="patients", completed=done, total=of)
+
+        found = measure(make_engine(card), arguments.episodes, arguments.seed, progress)
+        write_yardstick(yardstick_file(card), found)
+    value, low, high = found.gain
+    console().print(
+        f"{arguments.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; "
+        f"the planner gains {value:.3f} [{low:.3f}, {high:.3f}]; the guideline's score is {100 / found.reach:.1f}",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -23,6 +23,7 @@ from onco_gym.evaluation.statistics import (
     probability_of_improvement,
     ratio_interval,
 )
+from onco_gym.evaluation.yardstick import PLANNER, yardstick
 from onco_gym.fairness import DivergenceReport, divergence
 from onco_gym.fairness.estimates import mean_by_patient
 from onco_gym.interfaces.engine import KINDS, Engine, make_engine
@@ -34,7 +35,7 @@ from onco_gym.version import __version__
 from onco_gym.workers import spread
 
 RANDOM, REFERENCE = "random", "guideline"
-"""The agents whose mean returns are 0 and 100 of the score."""
+"""The agents that are played beside every other: random play is 0 of the score, the guideline a known share of 100."""
 CHUNK = 1000
 """Patients evaluated at a time. The fairness term looks back on decisions of the same chunk, so results hang on this number."""
 FAIRNESS_PATIENTS = 500
@@ -118,17 +119,26 @@ class Runs:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the score is measured by: 0 is the random agent, 100 the agent called ``name``, on the same patients.
+    """What the score is measured by: 0 is the random agent, 100 the agent called ``name``.
 
     Attributes:
-        name: of the agent at 100.
-        value: its mean return.
-        random: the random agent's.
+        name: of the agent at 100: the planner, or the guideline where there is no yardstick
+            (:mod:`onco_gym.evaluation.yardstick`).
+        value: its mean return on these patients; the planner's follows from random, guideline and yardstick.
+        random: the random agent's mean return.
+        guideline: the guideline's score.
     """
 
     name: str
     value: float
     random: float
+    guideline: float
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        shown = f"; the {REFERENCE} has {self.guideline:.1f}" if self.name != REFERENCE else ""
+        return f"100 is the {self.name} agent, 0 the {RANDOM} agent{shown}"
 
 
 @dataclass(frozen=True)
@@ -210,7 +220,8 @@ class Evaluation:
                 "name": self.reference.name,
                 "value": self.reference.value,
                 "random": self.reference.random,
-                "says": f"100 is the {self.reference.name} agent, 0 the {RANDOM} agent, on the same patients",
+                "guideline": self.reference.guideline,
+                "says": self.reference.says,
             },
             "terms": {name: _plain(value) for name, value in self.terms.items()},
             "median_survival_months": _plain(self.median_survival),
@@ -455,7 +466,10 @@ def _summary(
 ) -> Evaluation:
     n = len(runs.returns)
     share = ratio_interval(runs.returns - random.returns, reference.returns - random.returns, seed=seed)
-    score = Interval(100 * share.value, 100 * share.low, 100 * share.high)
+    known = yardstick(engine)
+    name_of_best, reach = (PLANNER, known.reach) if known else (REFERENCE, 1.0)
+    score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
+    zero, hundred = float(random.returns.mean()), float(reference.returns.mean())
     follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
     overall = runs.overall
     survival = {str(year): _known(rate(overall.months >= 12 * year), n) if 12 * year <= follow_up else None for year in YEARS}
@@ -471,7 +485,7 @@ def _summary(
         returns=_known(mean(runs.returns), n),
         iqm=_known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
         score=_known(score, n),
-        reference=Reference(REFERENCE, float(reference.returns.mean()), float(random.returns.mean())),
+        reference=Reference(name_of_best, zero + reach * (hundred - zero), zero, 100 / reach),
         terms={term: _known(mean(values), n) for term, values in runs.terms.items()},
         median_survival=_known(overall.median(), n),
         survival=survival,

@@ -95,7 +95,7 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     said = (
         f"Environment {first.environment}, card {engine.card.id} ({first.card_digest}). {first.episodes:,} simulated patients, "
         f"seed {first.seed}, the same for every agent, followed for {years:.1f} years. Agents: {names}. "
-        f"A score of 0 is the mean return of the random agent, 100 that of the {first.reference.name} agent. "
+        f"Score: {first.reference.says}, by mean return. "
         f"onco_gym {first.to_json()['version']}."
     )
     return f'<h1>{html.escape(heading)}</h1>\n<p>{html.escape(said)}</p>\n<p class="note">{NOTE} All patients are simulated.</p>'

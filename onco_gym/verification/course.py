@@ -5,7 +5,10 @@ worth is the environment's own reward, but for the fairness term, which belongs 
 """
 
 import functools
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +23,7 @@ from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.step import Events, step
 
 QUALITY = list(TERMS).index("outcome")
+T = TypeVar("T")
 
 Sequence = NDArray[np.int32]
 """(H, n) a regimen's index for every cycle and patient."""
@@ -95,3 +99,11 @@ def crisp(journey: Journey) -> Journey:
     begun = jnp.sum(state.treatment, 0) > 0.5
     treatment = jnp.where(begun, jnp.argmax(state.treatment, 0), -1).astype(jnp.int32)
     return journey._replace(state=state._replace(line=jnp.round(state.line), treatment=treatment))
+
+
+def beside(work: Callable[[int], T], starts: range) -> list[T]:
+    """``work`` on every start, on all cores: what is compiled runs outside Python's lock."""
+    if len(starts) < 2:
+        return [work(start) for start in starts]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, starts))

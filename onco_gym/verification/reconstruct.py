@@ -18,16 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from onco_gym.interfaces.engine import Engine
 from onco_gym.simulator.chance import Channel, Sampled, mix
 from onco_gym.simulator.observation import allowed, ctdna, diameter
 from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.step import step
-from onco_gym.verification.course import Cases, Sequence, begin
+from onco_gym.verification.course import Cases, Sequence, begin, beside
 
 BEAM = 12
 """Hypotheses carried along for each patient."""
+AT_ONCE = 16
+"""Patients that are looked into at once: more of them would not fit into the processor's cache."""
 GRADES = 0.05
 """Error of a toxicity grade, in grades: the chart rounds."""
 BLUNT = 12.0
@@ -194,12 +197,20 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
         who: (…, n) the patients, whose biology is known. Their chance is not looked at.
         observed: T cycles of n patients.
     """
-    seen = Observed(*map(jnp.asarray, observed))
-    chosen, parents, probability, margin, score, misfit = _search(engine, who, seen)
-    chosen, parents = np.asarray(chosen), np.asarray(parents)  # (T, n, B)
-    cycles, n, _ = chosen.shape
-    best = np.asarray(score).argmax(1)
-    weights = np.asarray(jax.nn.softmax(score, 1))
+    n = who.key.shape[0]
+
+    def some_of(start: int) -> list[NDArray[Any]]:
+        rows = np.resize(np.arange(start, min(start + AT_ONCE, n)), AT_ONCE)  # one shape, one compilation
+        found = _search(engine, who.take(rows), Observed(*(jnp.asarray(part[..., rows]) for part in observed)))
+        return [np.asarray(part) for part in found]
+
+    parts = zip(*beside(some_of, range(0, n, AT_ONCE)), strict=True)
+    axes = (1, 1, 1, 1, 0, 0)  # patients
+    joined = [np.take(np.concatenate(one, axis), np.arange(n), axis) for one, axis in zip(parts, axes, strict=True)]
+    chosen, parents, probability, margin, score, misfit = joined
+    cycles = len(chosen)
+    best = score.argmax(1)
+    weights = softmax(score, 1)
     paths = np.empty((cycles, n, BEAM), np.int32)
     at = np.tile(np.arange(BEAM), (n, 1))
     rows = np.arange(n)[:, None]
@@ -209,13 +220,13 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
     decisions = paths[:, np.arange(n), best]
     # Hypotheses that survived to the end say what they think of every cycle; those that did not are heard through the filter.
     agreed = (weights[None] * (paths == decisions[..., None])).sum(2)
-    filtered = np.take_along_axis(np.asarray(probability), decisions[..., None], 2)[..., 0]
+    filtered = np.take_along_axis(probability, decisions[..., None], 2)[..., 0]
     alive = np.asarray(observed.alive)
     return Reconstruction(
         decisions=np.where(alive, decisions, -1).astype(np.int32),
         probability=np.where(alive, np.minimum(agreed, np.maximum(filtered, 0)), 0).astype(np.float32),
-        margin=np.where(alive, np.take_along_axis(np.asarray(margin), decisions[..., None], 2)[..., 0], 0).astype(np.float32),
-        misfit=np.asarray(misfit)[np.arange(n), best],
+        margin=np.where(alive, np.take_along_axis(margin, decisions[..., None], 2)[..., 0], 0).astype(np.float32),
+        misfit=misfit[np.arange(n), best],
     )
 
 

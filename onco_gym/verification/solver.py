@@ -3,12 +3,11 @@
 Lines first: from the first visit on, each regimen is tried as the next line, until progression, with the guideline's choices
 after it; the best is kept, and the line after it is looked for. Beside it, weights of all regimens, constant over stretches of
 the horizon, climb the gradient of the expected value while they are drawn towards one regimen each (:mod:`.relaxed`). Then
-cycles: the best sequence so far is changed in windows (a boundary moved, a stretch replaced, a pause put in) as long as that
-gains anything, by the exact value of the discrete sequence.
+cycles: the few best sequences of a patient are changed (windows given to another regimen, what follows moved, one sequence
+joined to another) as long as that gains anything, by the exact value of the discrete sequence.
 """
 
 import functools
-import itertools
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,12 +22,18 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import blend
 from onco_gym.simulator.state import Journey
-from onco_gym.verification.course import Cases, Sequence, advance, begin, crisp, move
+from onco_gym.verification.course import QUALITY, Cases, Sequence, advance, begin, beside, crisp, move
 
 LANES = 2048
 """Courses that are simulated at once."""
-SHIFTS = (1, 2, 4, 8, 16)
-"""Cycles by which boundaries are moved."""
+BLOCK = 128
+"""Patients whose sequences are changed together; blocks run beside each other."""
+ELITE = 5
+"""Best sequences of a patient that are kept to be changed."""
+SHORT = 100
+"""Cycles. On shorter horizons courses cost less, and more changes are tried, in proportion."""
+SHIFTS = (-4, -2, -1, 1, 2, 4)
+"""Cycles by which what follows is moved."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Effort:
 
     Attributes:
         lines: lines that are looked for one after the other.
-        moves: changes of a sequence tried in a round.
+        moves: changes of a patient's sequences tried in a round; more on short horizons.
         rounds: at most so many rounds.
         patience: rounds without a gain after which a patient's sequence is left as it is.
     """
@@ -76,7 +81,7 @@ def improve(
     among: NDArray[np.bool_] | None = None,
     since: NDArray[np.int32] | None = None,
 ) -> Plans:
-    """The best of ``starts``, changed in windows as long as that gains anything.
+    """The best of ``starts``, changed as long as that gains anything.
 
     Args:
         engine: the environment; its actions must be regimens.
@@ -84,39 +89,103 @@ def improve(
         starts: (H, n) sequences to start from.
         expected: the reading in which sequences are valued; if not, with each patient's own chance.
         effort: how long to look.
-        seed: of the changes that are tried at random.
+        seed: of the changes that are tried.
         among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
-        since: (n,) the first cycle that may be changed; by default 0.
+        since: (n,) the first cycle that may be changed; by default 0. Before it, the first of ``starts`` holds.
     """
     n = starts[0].shape[1]
-    values = np.stack([value_of(engine, who, start, expected) for start in starts])
-    best = values.argmax(0)
-    decisions = np.stack(starts)[best, :, np.arange(n)].T.copy()
-    value = values[best, np.arange(n)]
-    tried = np.full(n, len(starts), np.int64)
+    size = who.key.shape[0] // n
     open_to = permitted(engine, who, n) if among is None else among
-    rng = np.random.default_rng([seed, 11])
-    idle = np.zeros(n, int)
+    fixed = np.zeros(n, np.int32) if since is None else since
+    pool = np.stack(starts, 1)  # (H, K, n)
+    pool = np.where(np.arange(len(pool))[:, None, None] < fixed, pool[:, :1], pool)
+
+    def block(first: int) -> Plans:
+        some = np.arange(first, min(first + BLOCK, n))
+        rng = np.random.default_rng([seed, 11, first])
+        rows = jnp.asarray((some[:, None] * size + np.arange(size)).reshape(-1))
+        return _search(engine, who.take(rows), pool[:, :, some], open_to[:, some], fixed[some], expected, effort, rng)
+
+    parts = beside(block, range(0, n, BLOCK))
+    joined = (np.concatenate([getattr(part, name) for part in parts], -1) for name in ("decisions", "value", "tried"))
+    return Plans(*joined)
+
+
+def _search(
+    engine: Engine,
+    who: Cases,
+    pool: Sequence,
+    open_to: NDArray[np.bool_],
+    since: NDArray[np.int32],
+    expected: bool,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> Plans:
+    """As :func:`improve`, from ``pool`` (H, K, n)."""
+    horizon, count, n = pool.shape
+    each = np.arange(n)
+    worth = values_of(engine, who, n, pool.reshape(horizon, -1), np.tile(each, count), expected).reshape(count, n)
+    fill = np.arange(max(count, ELITE)) % count
+    pool, worth = _best(pool[:, fill], worth[fill])
+    tried, idle = np.full(n, count, np.int64), np.zeros(n, int)
+    moves = effort.moves * max(1, SHORT // horizon)
     for _ in range(effort.rounds):
         active = np.flatnonzero(idle < effort.patience)
         if not len(active):
             break
-        moves = _moves(decisions[:, active], open_to[:, active], effort.moves, rng, engine.scenario.holiday)
-        if since is not None:
-            moves = moves._replace(first=np.maximum(moves.first, since[active, None]))
-        found = _try(engine, who, decisions, active, moves, expected)
-        tried[active] += found.shape[1] + 1
-        decisions, value, gained = _adopt(engine, who, decisions, value, active, moves, found, expected)
-        idle[active] = np.where(gained, 0, idle[active] + 1)
-    return Plans(decisions, value, tried)
+        new = _changed(pool[:, :, active], open_to[:, active], since[active], moves, rng)
+        value = values_of(engine, who, n, new.reshape(horizon, -1), np.tile(active, moves), expected).reshape(moves, -1)
+        kept, best = _best(np.concatenate([pool[:, :, active], new], 1), np.concatenate([worth[:, active], value]))
+        idle[active] = np.where(best[0] > worth[0, active] + 1e-5, 0, idle[active] + 1)
+        pool[:, :, active], worth[:, active] = kept, best
+        tried[active] += moves
+    return Plans(pool[:, 0].astype(np.int32), worth[0], tried)
 
 
-class Moves(NamedTuple):
-    """Changes of sequences, C for each of m patients: cycles first..last - 1 are given to a regimen."""
+def _best(pool: Sequence, worth: NDArray[np.float32]) -> tuple[Sequence, NDArray[np.float32]]:
+    """The :data:`ELITE` best of sequences (H, C, n) worth (C, n), the best first; those worth the same count as one."""
+    order = np.argsort(-worth, axis=0)
+    ranked = np.take_along_axis(worth, order, 0)
+    again = np.concatenate([np.zeros((1, worth.shape[1]), bool), np.abs(np.diff(ranked, axis=0)) < 1e-6])
+    order = np.take_along_axis(order, np.argsort(again, axis=0, kind="stable")[:ELITE], 0)
+    return pool[:, order, np.arange(pool.shape[2])], np.take_along_axis(worth, order, 0)
 
-    first: NDArray[np.int32]  # (m, C)
-    last: NDArray[np.int32]  # (m, C)
-    regimen: NDArray[np.int32]  # (m, C)
+
+def _changed(
+    pool: Sequence, open_to: NDArray[np.bool_], since: NDArray[np.int32], count: int, rng: np.random.Generator
+) -> Sequence:
+    """(H, count, n) the sequences of ``pool`` (H, K, n), the better ones more often, each changed in some way."""
+    horizon, elite, n = pool.shape
+    shape, each, time = (count, n), np.arange(n), np.arange(horizon)[:, None, None]
+    base = (elite * rng.random(shape) ** 2).astype(int)
+    made = pool[:, base, each]
+    # Some go on as another one does, some earlier or later.
+    joined, cut = rng.random(shape) < 0.15, rng.integers(0, horizon, shape)
+    made = np.where(joined & (time >= cut), pool[:, rng.integers(0, elite, shape), each], made)
+    moved, cut, by = rng.random(shape) < 0.15, rng.integers(0, horizon, shape), rng.choice(SHIFTS, shape)
+    source = np.where(time < cut, time, np.where(time < cut + by, np.maximum(cut - 1, 0), time - by))
+    made = np.where(moved, np.take_along_axis(made, np.clip(source, 0, horizon - 1), 0), made)
+    # In one to three windows something else is given: a stretch, all that follows, or any length.
+    edge = np.ones((1, elite, n), bool)
+    change = pool[1:] != pool[:-1]
+    begins = np.maximum.accumulate(np.where(np.concatenate([edge, change]), time, 0), 0)
+    ends = np.minimum.accumulate(np.where(np.concatenate([change, edge]), time + 1, horizon)[::-1], 0)[::-1]
+    ranked, number = np.argsort(~open_to, axis=0, kind="stable"), open_to.sum(0)
+    windows = rng.choice((1, 2, 3), shape, p=(0.5, 0.3, 0.2)) * ~(moved & (rng.random(shape) < 0.7))
+    for window in range(3):
+        first = rng.integers(0, horizon, shape)
+        first = np.where(rng.random(shape) < 0.5, begins[first, base, each], first)
+        length, kind = np.exp(rng.random(shape) * np.log(horizon + 0.99)).astype(int), rng.random(shape)
+        last = np.minimum(first + length, horizon)
+        last = np.where(kind < 0.35, ends[first, base, each], np.where(kind < 0.5, horizon, last))
+        regimen = ranked[(rng.random(shape) * number).astype(int), each]
+        near = np.where(rng.random(shape) < 0.5, np.maximum(first - 1, 0), np.minimum(last, horizon - 1))
+        kind = rng.random(shape)
+        regimen = np.where(kind < 0.3, pool[near, base, each], regimen)
+        used = pool[rng.integers(0, horizon, shape), rng.integers(0, elite, shape), each]
+        regimen = np.where((kind >= 0.3) & (kind < 0.5), used, regimen)
+        made = np.where((window < windows) & (time >= first) & (time < last), regimen, made)
+    return np.where(time < since, pool[:, :1], made)
 
 
 def permitted(engine: Engine, who: Cases, n: int) -> NDArray[np.bool_]:
@@ -135,145 +204,51 @@ def _permitted(engine: Engine, who: Cases) -> jax.Array:
     return jnp.stack(codes) != forbidden
 
 
-def _moves(decisions: Sequence, open_to: NDArray[np.bool_], count: int, rng: np.random.Generator, holiday: int) -> Moves:
-    """``count`` changes for each patient: all boundaries moved, all stretches replaced, and windows at random for the rest."""
-    horizon, n = decisions.shape
-    regimens = open_to.shape[0]
-    rows = np.zeros((3, n, count), np.int32)
-    short = horizon * (horizon + 1) // 2 * regimens <= count
-    for i in range(n):
-        row, can = decisions[:, i], np.flatnonzero(open_to[:, i])
-        if short:
-            first, last = np.triu_indices(horizon)
-            made = [(int(f), int(t) + 1, int(r)) for f, t in zip(first, last, strict=True) for r in can]
-        else:
-            made = _structured(row, can, holiday)
-        made = made if len(made) <= count else [made[k] for k in rng.permutation(len(made))[:count]]
-        rows[:, i, : len(made)] = np.array(made, np.int32).T if made else rows[:, i, :0]
-        rest = count - len(made)
-        if rest:
-            start = rng.integers(0, horizon, rest)
-            length = np.exp(rng.uniform(0, np.log(horizon), rest)).astype(int) + 1
-            rows[:, i, len(made) :] = start, np.minimum(start + length, horizon), rng.choice(can, rest)
-    return Moves(*rows)
-
-
-def _structured(row: NDArray[np.int32], can: NDArray[np.intp], holiday: int) -> list[tuple[int, int, int]]:
-    horizon = len(row)
-    cuts = np.flatnonzero(np.diff(row)) + 1
-    edges = [0, *cuts.tolist(), horizon]
-    made = []
-    for cut in cuts.tolist():
-        for by in SHIFTS:
-            made.append((cut, min(cut + by, horizon), int(row[cut - 1])))
-            made.append((max(cut - by, 0), cut, int(row[cut])))
-    for start, end in itertools.pairwise(edges):
-        made += [(start, end, int(r)) for r in can if r != row[start]]
-        if end - start > 2:
-            made += [(start + 1, end, holiday), ((start + end) // 2, end, holiday)]
-    return made
-
-
-def _try(engine: Engine, who: Cases, decisions: Sequence, which: NDArray[np.intp], moves: Moves, expected: bool) -> Any:
-    """(m, C) the value of every change for the patients ``which``."""
-    count = moves.first.shape[1]
-    patient = np.repeat(which, count)
-    first, last, regimen = (part.reshape(-1) for part in moves)
-    return values_of(engine, who, decisions, patient, first, last, regimen, expected).reshape(-1, count)
-
-
-def _adopt(
-    engine: Engine,
-    who: Cases,
-    decisions: Sequence,
-    value: NDArray[np.float32],
-    which: NDArray[np.intp],
-    moves: Moves,
-    found: NDArray[np.float32],
-    expected: bool,
-) -> tuple[Sequence, NDArray[np.float32], NDArray[np.bool_]]:
-    """The sequences with the best change, or with the best few that do not overlap, whichever is worth more."""
-    gain = found - value[which, None]
-    one, many = decisions.copy(), decisions.copy()
-    for row, i in enumerate(which):
-        order = np.argsort(-gain[row])[:8]
-        taken = np.zeros(len(decisions), bool)
-        for number, k in enumerate(order):
-            first, last = moves.first[row, k], moves.last[row, k]
-            if gain[row, k] <= 0 or taken[first:last].any():
-                continue
-            taken[max(first - 1, 0) : last + 1] = True
-            many[first:last, i] = moves.regimen[row, k]
-            if number == 0:
-                one[first:last, i] = moves.regimen[row, k]
-    best = np.where(gain.max(1) > 0, found.max(1), value[which])
-    together = value_of(engine, who, many, expected)[which]
-    both = together > best
-    decisions = one
-    decisions[:, which[both]] = many[:, which[both]]
-    after = value.copy()
-    after[which] = np.maximum(together, best)
-    return decisions, after, after[which] > value[which] + 1e-5
-
-
 def value_of(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> NDArray[np.float32]:
-    """(n,) the value of ``decisions`` (H, n), as it is."""
+    """(n,) the value of ``decisions`` (H, n)."""
     n = decisions.shape[1]
-    zero = np.zeros(n, np.int32)
-    return values_of(engine, who, decisions, np.arange(n), zero, zero, zero, expected=expected)
+    return values_of(engine, who, n, decisions, np.arange(n), expected)
 
 
 def values_of(
-    engine: Engine,
-    who: Cases,
-    decisions: Sequence,
-    patient: NDArray[Any],
-    first: NDArray[Any],
-    last: NDArray[Any],
-    regimen: NDArray[Any],
-    expected: bool = True,
+    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], expected: bool = True
 ) -> NDArray[np.float32]:
-    """(L,) the value of the sequences of ``patient`` (L,) with the cycles ``first``..``last`` - 1 given to ``regimen``."""
-    n = decisions.shape[1]
+    """(L,) the value of ``sequences`` (H, L) for ``patient`` (L,), out of the n in ``who`` (…, n * P): the mean over P."""
+    return totals_of(engine, who, n, sequences, patient, expected)[0]
+
+
+def totals_of(
+    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], expected: bool = True
+) -> NDArray[np.float32]:
+    """(2, L) as :func:`values_of`: the value, and the quality-adjusted life years in it."""
     size = who.key.shape[0] // n
     at_once = max(LANES // size, 1)
-    out = np.empty(len(patient), np.float32)
-    held = jnp.asarray(decisions, jnp.int32)
+    out = np.empty((2, len(patient)), np.float32)
     for start in range(0, len(patient), at_once):
         some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
-        lanes = [jnp.asarray(part[some], jnp.int32) for part in (patient, first, last, regimen)]
-        out[some] = np.asarray(_values(engine, who, held, *lanes, size, expected))
+        decisions = jnp.asarray(sequences[:, some], jnp.int32)
+        out[:, some] = np.asarray(_totals(engine, _taken(who, patient[some], size), decisions, size, expected))
     return out
 
 
-@functools.partial(jax.jit, static_argnums=(0, 7, 8))
-def _values(
-    engine: Engine,
-    who: Cases,
-    decisions: jax.Array,
-    patient: jax.Array,
-    first: jax.Array,
-    last: jax.Array,
-    regimen: jax.Array,
-    size: int,
-    expected: bool,
-) -> jax.Array:
-    """(L,) mean over the ``size`` that a sequence is for."""
-    rows = (patient[:, None] * size + jnp.arange(size)).reshape(-1)
-    own = jnp.repeat(jnp.take(decisions, patient, axis=1), size, axis=1)
-    first, last, regimen = (jnp.repeat(part, size) for part in (first, last, regimen))
+@functools.partial(jax.jit, static_argnums=2)
+def _taken(who: Cases, patient: jax.Array, size: int) -> Cases:
+    """(…, L * size) the ``size`` that the sequences of ``patient`` (L,) are for."""
+    return who.take((patient[:, None] * size + jnp.arange(size)).reshape(-1))
 
-    def cycle(carry: tuple[Journey, jax.Array], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[Journey, jax.Array], None]:
-        journey, value = carry
-        time, usual = at
-        decision = jnp.where((time >= first) & (time < last), regimen, usual)
-        after, _, terms, _ = move(engine, journey, decision, expected)
-        return (after, value + blend(engine.weights, terms)), None
 
-    start = begin(engine, who.take(rows), expected)
-    times = jnp.arange(decisions.shape[0])
-    (_, value), _ = jax.lax.scan(cycle, (start, jnp.zeros(rows.shape)), (times, own))
-    return jnp.mean(value.reshape(-1, size), 1)
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def _totals(engine: Engine, who: Cases, decisions: jax.Array, size: int, expected: bool) -> jax.Array:
+    """(2, L) of ``decisions`` (H, L) for ``who`` (…, L * size)."""
+
+    def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
+        journey, total = carry
+        after, _, terms, _ = move(engine, journey, jnp.repeat(decision, size), expected)
+        return (after, total + jnp.stack([blend(engine.weights, terms), terms[QUALITY]])), None
+
+    start = begin(engine, who, expected), jnp.zeros((2, *who.key.shape))
+    total = jax.lax.scan(cycle, start, decisions)[0][1]
+    return jnp.mean(total.reshape(2, -1, size), 2)
 
 
 # ------------------------------------------------------------------------------------------------ lines first
@@ -345,34 +320,29 @@ def _lines(
     at_once = max(LANES // size, 1)
     made = np.empty((horizon, len(patient)), np.int32)
     worth, ends = np.empty(len(patient), np.float32), np.empty(len(patient), np.int32)
-    held = jnp.asarray(decisions, jnp.int32)
-    for start in range(0, len(patient), at_once):
+
+    def some_of(start: int) -> None:
         some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)
-        lanes = [jnp.asarray(part[some], jnp.int32) for part in (patient, since, regimen)]
-        given, value, end = _line(engine, who, held, *lanes, size)
+        own, since_when, which = (
+            jnp.asarray(part, jnp.int32) for part in (decisions[:, patient[some]], since[some], regimen[some])
+        )
+        given, value, end = _line(engine, _taken(who, patient[some], size), own, since_when, which, size)
         made[:, some], worth[some], ends[some] = np.asarray(given), np.asarray(value), np.asarray(end)
+
+    beside(some_of, range(0, len(patient), at_once))
     return made, worth, ends
 
 
-@functools.partial(jax.jit, static_argnums=(0, 6))
+@functools.partial(jax.jit, static_argnums=(0, 5))
 def _line(
-    engine: Engine,
-    who: Cases,
-    decisions: jax.Array,
-    patient: jax.Array,
-    since: jax.Array,
-    regimen: jax.Array,
-    size: int,
+    engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array, regimen: jax.Array, size: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As :func:`_lines`.
+    """As :func:`_lines`, for ``who`` (…, L * size) that got ``decisions`` (H, L) up to ``since`` (L,).
 
     One sequence is made for all ``size`` together: the guideline's choices are those for the first, and the line ends when most
     have progressed.
     """
-    lanes = patient.shape[0]
-    rows = (patient[:, None] * size + jnp.arange(size)).reshape(-1)
-    own = jnp.take(decisions, patient, axis=1)
-    scenario = engine.scenario
+    lanes, scenario = regimen.shape[0], engine.scenario
 
     class _Carry(NamedTuple):
         journey: Journey
@@ -394,8 +364,8 @@ def _line(
         end = jnp.where(carry.on & ~still, time + 1, carry.end)
         return _Carry(after, value, still, end), decision
 
-    start = begin(engine, who.take(rows), expected=True)
+    start = begin(engine, who, expected=True)
     horizon = decisions.shape[0]
-    carry = _Carry(start, jnp.zeros(rows.shape), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
-    carry, given = jax.lax.scan(cycle, carry, (jnp.arange(horizon), own))
+    carry = _Carry(start, jnp.zeros(who.key.shape), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
+    carry, given = jax.lax.scan(cycle, carry, (jnp.arange(horizon), decisions))
     return given, jnp.mean(carry.value.reshape(-1, size), 1), carry.end

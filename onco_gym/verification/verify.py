@@ -22,12 +22,13 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards.outcome import WEEKS_PER_YEAR
 from onco_gym.simulator.chance import mix
-from onco_gym.verification.course import Cases, Course, Sequence, follow
+from onco_gym.verification.amortised import network_for
+from onco_gym.verification.course import Cases, Course, Sequence, beside, follow
 from onco_gym.verification.explain import Reason, explain
 from onco_gym.verification.reconstruct import misfit, reconstruct
 from onco_gym.verification.record import Record
 from onco_gym.verification.relaxed import climb
-from onco_gym.verification.solver import USUAL, Effort, Plans, by_lines, improve, permitted
+from onco_gym.verification.solver import LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of, value_of
 
 Floats = NDArray[np.float32]
 
@@ -37,6 +38,8 @@ LEVEL = 0.9
 """Of intervals."""
 SUSPECT = 25.0
 """Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
+PROPOSED = 16
+"""Sequences that the network proposes for a patient."""
 KEPT = 20_000
 """Solved patients that are remembered."""
 
@@ -54,6 +57,7 @@ def optimal(
     iterations: int = 0,
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
+    warm: bool = True,
 ) -> Plans:
     """The best sequences of decisions for patients.
 
@@ -68,16 +72,20 @@ def optimal(
         iterations: of the climb along the gradient, whose result is another start; 0 for none.
         seed: of what is tried at random.
         among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
+        warm: start from what the card's network proposes too, if it has one (:mod:`onco_gym.verification.amortised`).
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     expected = mode == "expected"
     plain = expected and not starts and among is None
-    marks = _marks(engine, who, count, (length, effort, iterations, seed)) if plain else None
+    marks = _marks(engine, who, count, (length, effort, iterations, seed, warm)) if plain else None
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
         return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
     lines, tried = by_lines(engine, who, count, length, effort.lines, among=among)
     begun = [lines, *starts]
+    network = network_for(engine) if warm and among is None else None
+    if network is not None:
+        begun += network.propose(engine, who, count, length, PROPOSED, seed)
     if iterations:
         open_to = permitted(engine, who, count) if among is None else among
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
@@ -178,19 +186,21 @@ def verify(
     done = np.full((horizon, n), holiday, np.int32)
     done[: len(episodes.decisions)] = np.where(episodes.decisions >= 0, episodes.decisions, holiday)
     lengths = (episodes.decisions >= 0).sum(0).astype(np.int32)
+    stage("best decisions")
+    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed)
     stage("what could have followed")
     # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
-    lines, _ = by_lines(engine, who, n, horizon, effort.lines, begun=(done, lengths))
-    done = improve(engine, who, [done, lines], True, effort, seed, since=lengths).decisions
-    stage("best decisions")
-    plans = optimal(engine, who, horizon=horizon, starts=[done], effort=effort, seed=seed)
+    brief = Effort(lines=1, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
+    lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
+    done = improve(engine, who, [done, lines, plans.decisions], True, brief, seed, since=lengths).decisions
+    if (value_of(engine, who, done) > plans.value).any():
+        plans = improve(engine, who, [plans.decisions, done], True, brief, seed)
     stage("courses")
     was, instead = (follow(engine, who, one, True) for one in (done, plans.decisions))
     own = follow(engine, who, done, False)
     stage("draws of chance")
     regret, weeks = _compared(engine, who, done, plans.decisions, seed)
     stage("hindsight")
-    brief = Effort(lines=effort.lines, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     late = improve(engine, who, [done, plans.decisions], False, brief, seed)
     stage("fit to what was seen")
     claimed = misfit(engine, who, episodes.observed, episodes.decisions).sum(0)
@@ -223,13 +233,20 @@ def verify(
 
 def _compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int) -> tuple[Floats, Floats]:
     """((3, n) regret with its interval, (3, n) quality-adjusted weeks lost with theirs), both over the same draws of chance."""
-    worth, quality = [], []
-    for draw in range(DRAWS):
-        fresh = who._replace(key=mix(who.key ^ mix(jnp.uint32((seed * DRAWS + draw + 1) * 0x9E3779B9 & 0xFFFFFFFF))))
-        one, other = (follow(engine, fresh, sequence, False) for sequence in (done, best))
-        worth.append(other.worth.sum(0) - one.worth.sum(0))
-        quality.append((other.quality.sum(0) - one.quality.sum(0)) * WEEKS_PER_YEAR)
-    return _interval(np.stack(worth)), _interval(np.stack(quality))
+    n = done.shape[1]
+    few = max(1, LANES // (2 * n))  # draws at once
+
+    def draw(first: int) -> Floats:
+        numbers = np.arange(first, min(first + few, DRAWS))
+        salts = np.array([(seed * DRAWS + number + 1) * 0x9E3779B9 & 0xFFFFFFFF for number in numbers.tolist()], np.uint32)
+        many = who.take(np.tile(np.arange(n), len(numbers)))
+        many = many._replace(key=mix(many.key ^ mix(jnp.asarray(np.repeat(salts, n)))))
+        both = np.concatenate([np.tile(done, len(numbers)), np.tile(best, len(numbers))], 1)
+        totals = totals_of(engine, many, n * len(numbers), both, np.tile(np.arange(n * len(numbers)), 2), False)
+        return (totals[:, n * len(numbers) :] - totals[:, : n * len(numbers)]).reshape(2, -1, n)
+
+    worth, quality = np.concatenate(beside(draw, range(0, DRAWS, few)), 1)  # (draws, n) each
+    return _interval(worth), _interval(quality * WEEKS_PER_YEAR)
 
 
 def _interval(draws: Floats) -> Floats:

@@ -1,0 +1,126 @@
+"""The planner as 100 of the score.
+
+The planner takes a good part of a second for a patient, too long to be played beside every agent. How far it gets beyond the
+guideline is therefore measured once for every card and kept beside it, with the card's digest: a card that has changed, other
+reward weights or another horizon have no yardstick, and 100 is then the guideline.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from onco_gym.agents import load_agent, rollout
+from onco_gym.cards.files import CardError, card_files, cards_folder
+from onco_gym.cards.load import digest
+from onco_gym.files import replacing
+from onco_gym.interfaces.engine import Engine
+from onco_gym.rewards import card_weights
+from onco_gym.trials.statistics import mean
+
+PLANNER = "planner"
+AGENTS = ("random", "guideline", PLANNER)
+AT_ONCE = 256
+"""Patients that the planner treats at once; what it draws, and so the last digits, hangs on this number."""
+PATIENTS = 1536
+FIRST = 10_000_000
+"""Seed of the first patient: not one of those that agents are evaluated on by default."""
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """Mean returns of three agents on the same patients, with the same chance.
+
+    Attributes:
+        card_digest: of the card's content.
+        patients, first: how many, and the seed of the first.
+        random, guideline, planner: mean returns.
+        gain: (value, low, high) of the planner over the guideline, in return, with its 95% interval.
+    """
+
+    card_digest: str
+    patients: int
+    first: int
+    random: float
+    guideline: float
+    planner: float
+    gain: tuple[float, float, float]
+
+    @property
+    def reach(self) -> float:
+        """How far the planner gets from random play, the guideline getting as far as 1."""
+        return (self.planner - self.random) / (self.guideline - self.random)
+
+
+def yardstick_file(card: str | os.PathLike[str]) -> Path:
+    """Where the yardstick of a card is kept: in ``yardsticks`` beside it."""
+    path = card_files().get(str(card), Path(card))
+    return path.parent / "yardsticks" / f"{path.stem}.json"
+
+
+def yardstick(engine: Engine) -> Yardstick | None:
+    """The yardstick of an environment, or None where there is none that fits."""
+    same = engine.horizon == engine.card.horizon_cycles and engine.weights == dict(card_weights(engine.card, None))
+    if engine.kind_name != "regimen" or not same:
+        return None
+    return _shipped().get(digest(engine.card))
+
+
+@functools.cache
+def _shipped() -> dict[str, Yardstick]:
+    """By the digest of the card."""
+    found = [read_yardstick(path) for path in sorted((cards_folder() / "yardsticks").glob("*.json"))]
+    return {one.card_digest: one for one in found}
+
+
+def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
+    """A yardstick from its file.
+
+    Raises:
+        CardError: if the file cannot be read.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        low, value, high = sorted(map(float, content.pop("gain")))
+        found = Yardstick(**content, gain=(value, low, high))
+        if not found.random < found.guideline < float("inf") or not np.isfinite(found.planner):
+            raise ValueError("its returns are no numbers, or the guideline's is not above random play")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CardError(f"{path}: is not a yardstick: {error}") from None
+    return found
+
+
+def write_yardstick(path: str | os.PathLike[str], found: Yardstick) -> None:
+    """Write a yardstick as JSON."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(asdict(found), indent=2) + "\n")
+
+
+def measure(
+    engine: Engine, patients: int = PATIENTS, first: int = FIRST, on_chunk: Callable[[int, int], None] = lambda done, of: None
+) -> Yardstick:
+    """Let random, guideline and planner treat the same patients.
+
+    Args:
+        engine: the environment; its actions must be regimens.
+        patients: how many.
+        first: seed of the first.
+        on_chunk: called with (patients done, patients in all).
+    """
+    returns: dict[str, list[np.ndarray]] = {name: [] for name in AGENTS}
+    for start in range(0, patients, AT_ONCE):
+        count = min(AT_ONCE, patients - start)
+        for name in AGENTS:
+            returns[name].append(rollout(engine, load_agent(name, engine, first + start), count, first + start).returns)
+        on_chunk(start + count, patients)
+    by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
+    gain = mean(by_agent[PLANNER] - by_agent["guideline"])
+    means = {name: round(float(values.mean()), 5) for name, values in by_agent.items()}
+    return Yardstick(
+        digest(engine.card), patients, first, **means, gain=(round(gain.value, 5), round(gain.low, 5), round(gain.high, 5))
+    )
