@@ -28,6 +28,7 @@ from onco_gym.evaluation import (
 )
 from onco_gym.evaluation.evaluate import _summary
 from onco_gym.evaluation.tables import rows, shown
+from onco_gym.evaluation.yardstick import Yardstick
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.rewards import TERMS
 from onco_gym.workers import spread
@@ -63,7 +64,7 @@ def reproducible(one):
     return {name: value for name, value in figures.items() if name not in ("timing", "agent", "environment")}
 
 
-def test_the_reference_is_100_and_random_0(found):
+def test_without_a_yardstick_the_guideline_is_100_and_random_0(found):
     clinician, guideline, random = found
     assert (guideline.score.value, guideline.score.low, guideline.score.high) == (100, 100, 100)
     assert (random.score.value, random.score.low, random.score.high) == (0, 0, 0)
@@ -72,6 +73,17 @@ def test_the_reference_is_100_and_random_0(found):
     assert clinician.score.value == pytest.approx(100 * top / (guideline.returns.value - random.returns.value))
     assert clinician.reference.name == "guideline"
     assert clinician.reference.value == guideline.returns.value
+
+
+def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
+    measured = Yardstick("", 1000, 0, random=1.0, guideline=2.0, planner=2.25, gain=(0.25, 0.2, 0.3))
+    monkeypatch.setattr(MODULE, "yardstick", lambda engine: measured)
+    one = evaluate("guideline", engine, episodes=20, seed=SEED, fairness=False)
+    assert one.score == Interval(80.0, 80.0, 80.0)
+    assert one.reference.name == "planner"
+    assert one.reference.guideline == 80
+    assert one.reference.value == pytest.approx(one.reference.random + 1.25 * (one.returns.value - one.reference.random))
+    assert "the guideline has 80.0" in one.to_json()["reference"]["says"]
 
 
 def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):

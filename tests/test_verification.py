@@ -1,7 +1,6 @@
 """Inverse simulation: courses and their value, best decisions, decisions inferred from what was seen, episodes verified."""
 
 import dataclasses
-import itertools
 import json
 
 import jax
@@ -12,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym.agents import load_agent, rollout
+from onco_gym.cards import CardError, load_card
+from onco_gym.cards.load import digest
 from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.verification import (
-    Cases,
     Effort,
     RecordError,
     cases,
@@ -29,8 +29,9 @@ from onco_gym.verification import (
     write_record,
     write_report,
 )
+from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
-from onco_gym.verification.solver import improve, permitted, value_of, values_of
+from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
 
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 QUICK = Effort(lines=2, moves=40, rounds=3)
@@ -128,27 +129,53 @@ def test_improving_never_loses_and_respects_what_may_be_given(engine, who):
     np.testing.assert_allclose(plans.value, value_of(engine, who, plans.decisions), atol=1e-5)
 
 
-def brute_force(engine, who, n, regimens, horizon):
-    """(n,) the best value over all sequences of ``regimens``."""
-    every = np.array(list(itertools.product(regimens, repeat=horizon)), np.int32).T
-    best = np.full(n, -np.inf, np.float32)
-    for i in range(n):
-        count = every.shape[1]
-        same = Cases(*jax.tree.map(lambda x, i=i: x[..., i : i + 1], tuple(who))).take(np.zeros(count, int))
-        best[i] = value_of(engine, same, every).max()
-    return best
+def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
+    network = network_for(engine)
+    assert network is not None, "the card has changed: onco-gym yardstick CARD --network"
+    tables = []
+    advice = network.shortlist(engine, who, 24, count=3)
+    short, few = by_lines(engine, who, 24, 10, shortlist=advice, on_line=lambda d, since, table: tables.append(table))
+    every, many = by_lines(engine, who, 24, 10)
+    assert few < many / 2
+    open_to = permitted(engine, who, 24)
+    for table in tables:
+        tried = np.isfinite(table)
+        assert (tried.sum(0) <= 3).all()
+        assert not (tried & ~open_to).any()
+    values = [value_of(engine, who, one) for one in (short, every)]
+    assert (values[1] >= values[0] - 0.05).all()
+    assert values[0].mean() > 0.97 * values[1].mean()
 
 
-@pytest.mark.slow
-def test_the_best_of_all_short_sequences_is_found(engine, who):
-    few, n = who.take(np.arange(6)), 6
-    regimens = [0, 1, 2, 3, engine.scenario.holiday]
-    among = np.zeros((len(engine.scenario.regimens), n), bool)
-    among[regimens] = True
-    plans = optimal(engine, few, horizon=4, effort=Effort(moves=400, rounds=6), among=among)
-    best = brute_force(engine, few, n, regimens, 4)
-    assert (plans.value >= 0.99 * best).all()
-    assert (plans.value <= best + 1e-5).all()
+@pytest.mark.parametrize("card", CARDS)
+def test_every_card_has_a_network_that_fits(card):
+    network = read_network(network_file(card))
+    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD --network"
+
+
+def test_a_network_learns_and_survives_its_file(engine, who, tmp_path):
+    stages = []
+    network = train(engine, 64, on_stage=lambda stage, share: stages.append((stage, share)))
+    assert stages[-1] == ("learning", 1.0)
+    write_network(tmp_path / "networks" / "card.npz", network)
+    again = read_network(tmp_path / "networks" / "card.npz")
+    assert again.card_digest == network.card_digest
+    for name, values in network.weights.items():
+        np.testing.assert_allclose(again.weights[name], values, rtol=1e-2, atol=1e-3)
+    done, since = np.zeros((10, 24), np.int32), np.zeros(24, np.int32)
+    chosen = network.shortlist(engine, who, 24, 2)(done, since)
+    assert (chosen.sum(0) == 2).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not much of an archive"])
+def test_a_damaged_network_gives_one_clear_error(tmp_path, content):
+    path = tmp_path / "card.npz"
+    path.write_bytes(content)
+    with pytest.raises(CardError, match="is not a network"):
+        read_network(path)
+    np.savez(path, card_digest=np.array("x"), seen=np.zeros(3))
+    with pytest.raises(CardError, match="are not those of a network"):
+        read_network(path)
 
 
 def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):

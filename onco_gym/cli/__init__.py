@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add = command(evaluation.yardstick_command, about, "yardstick nsclc", "CARD")
     add("--episodes", type=count, default=1536, metavar="N", help="patients; by default 1536")
     add("--seed", type=seed, default=10_000_000, help="of the first patient; by default 10000000")
+    add("--network", action="store_true", help="instead, train the network that tells verification which regimens to try")
     example = "record clinician --env NSCLC --episodes 200 --out episodes.json"
     add = command(verification.record_command, "Write down what an agent decides and what is seen, episode by episode.", example)
     add("agent", metavar="AGENT", help="as for evaluate")

@@ -58,23 +58,30 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
 
 
 def yardstick_command(arguments: argparse.Namespace) -> None:
-    """Measure how far the planner gets beyond the guideline, and keep it beside the card."""
+    """Measure how far the planner gets beyond the guideline, or train the network of a card; the result is kept beside it."""
     card = resolve(arguments.id)[1]
     errors = console(stderr=True)
     with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.evaluation.yardstick import measure, write_yardstick, yardstick_file
         from onco_gym.interfaces.engine import make_engine
+        from onco_gym.verification.amortised import network_file, train, write_network
 
-        def progress(done: int, of: int) -> None:
-            bar.update(task, description="patients", completed=done, total=of)
+        engine = make_engine(card)
+        if arguments.network:
+            network = train(engine, on_stage=lambda stage, share: bar.update(task, description=stage, completed=share, total=1.0))
+            write_network(network_file(card), network)
+            said = f"wrote {network_file(card)}"
+        else:
 
-        found = measure(make_engine(card), arguments.episodes, arguments.seed, progress)
-        write_yardstick(yardstick_file(card), found)
-    value, low, high = found.gain
-    console().print(
-        f"{arguments.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; "
-        f"the planner gains {value:.3f} [{low:.3f}, {high:.3f}]; the guideline's score is {100 / found.reach:.1f}",
-        markup=False,
-        soft_wrap=True,
-    )
+            def progress(done: int, of: int) -> None:
+                bar.update(task, description="patients", completed=done, total=of)
+
+            found = measure(engine, arguments.episodes, arguments.seed, progress)
+            write_yardstick(yardstick_file(card), found)
+            value, low, high = found.gain
+            said = (
+                f"{arguments.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the "
+                f"planner gains {value:.3f} [{low:.3f}, {high:.3f}]; the guideline's score is {100 / found.reach:.1f}"
+            )
+    console().print(said, markup=False, soft_wrap=True)

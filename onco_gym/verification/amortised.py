@@ -1,8 +1,8 @@
-"""A network that goes from a patient to decisions: the search starts where patients like this one ended.
+"""A network that goes from a patient to decisions: which regimens are worth trying as the next line.
 
-It is trained on solved patients. It sees all that is true of a patient and where their expected course stands, and says what the
-best sequence gives next; sequences are drawn from it along the course that they lead to. A network belongs to one card and is
-kept beside it.
+It is trained on patients whose lines were looked for with every regimen. It sees all that is true of a patient and where their
+expected course stands, and says how good each regimen would be as the next line. With it, :func:`.solver.by_lines` tries the
+few best instead of all. A network belongs to one card and is kept beside it.
 """
 
 import functools
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from onco_gym.cards.files import CardError, card_files, cards_folder
 from onco_gym.cards.load import digest
@@ -24,19 +25,20 @@ from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.patients import CausalGenerator
 from onco_gym.simulator.state import Journey
-from onco_gym.verification.course import Cases, Sequence, advance, begin, beside, cases
-from onco_gym.verification.solver import Effort, by_lines, improve, permitted
+from onco_gym.verification.course import Cases, Sequence, advance, begin, cases
+from onco_gym.verification.solver import Shortlist, by_lines, permitted
 
-PATIENTS = 2048
-"""Solved patients that a network learns from; none of them is a patient of an environment."""
+PATIENTS = 6144
+"""Patients that a network learns from; none of them is a patient of an environment."""
 COHORT_SEED = 2**20 + 11
-THOROUGH = Effort(rounds=16, patience=4)
+SHORT = 3
+"""Regimens that are tried as the next line."""
 WIDTH = 64
-EPOCHS, BATCH, RATE = 24, 1024, 2e-3
-LANES = 2048
-"""Sequences that are drawn at once."""
+EPOCHS, BATCH, RATE = 40, 512, 2e-3
+SHARP = 0.02
+"""Value by which a regimen must be better than another to be e times as likely: what the network learns to say."""
 AT_ONCE = 256
-"""Patients that are solved at once."""
+"""Patients whose lines are looked for at once."""
 
 Weights = dict[str, Any]
 
@@ -53,32 +55,31 @@ class Network:
     card_digest: str
     weights: dict[str, NDArray[np.float32]]
 
-    def propose(self, engine: Engine, who: Cases, n: int, horizon: int, count: int, seed: int = 0) -> list[Sequence]:
-        """``count`` sequences (H, n): the likeliest, and draws.
+    def shortlist(
+        self, engine: Engine, who: Cases, n: int, count: int = SHORT, among: NDArray[np.bool_] | None = None
+    ) -> Shortlist:
+        """For :func:`.solver.by_lines`: the ``count`` regimens that are best as the next line, as far as the network knows.
 
         Args:
             engine: the environment; its actions must be regimens.
             who: (…, n * P) patients: P that one and the same sequence is for; the network looks at the first of them.
-            n: sequences wanted of each kind.
-            horizon: cycles.
+            n: sequences wanted.
             count: how many.
-            seed: of the draws.
+            among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         """
-        size = who.key.shape[0] // n
-        firsts = who.take(np.arange(n) * size)
+        firsts = who.take(np.arange(n) * (who.key.shape[0] // n))
         open_to = permitted(engine, firsts, n)
-        seen = (features(firsts, open_to) - self.weights["mean"][:, None]) / self.weights["scale"][:, None]
-        patient, greedy = np.tile(np.arange(n), count), np.repeat(np.arange(count) == 0, n)
-        out = np.empty((horizon, len(patient)), np.int32)
+        asked = open_to if among is None else among
+        seen = jnp.asarray((features(firsts, open_to) - self.weights["mean"][:, None]) / self.weights["scale"][:, None])
 
-        def some_of(start: int) -> None:
-            some = np.resize(np.arange(start, min(start + LANES, len(patient))), LANES)
-            rows, key = patient[some], jax.random.fold_in(jax.random.key(seed), start)
-            drawn = _draw(engine, self.weights, firsts.take(rows), seen[:, rows], open_to[:, rows], greedy[some], key, horizon)
-            out[:, some] = np.asarray(drawn)
+        def choose(decisions: Sequence, since: NDArray[np.int32]) -> NDArray[np.bool_]:
+            now = _at(engine, firsts, jnp.asarray(decisions, jnp.int32), jnp.asarray(since))
+            logits = np.where(asked, np.asarray(_logits(self.weights, seen, now)), -np.inf)
+            out = np.zeros(asked.shape, bool)
+            np.put_along_axis(out, np.argsort(-logits, 0)[:count], True, 0)
+            return out & asked
 
-        beside(some_of, range(0, len(patient), LANES))
-        return list(out.reshape(horizon, count, n).transpose(1, 0, 2))
+        return choose
 
 
 def features(who: Cases, open_to: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -111,109 +112,81 @@ def where(engine: Engine, journey: Journey) -> jax.Array:
     return jnp.concatenate([jnp.stack(few), clones, state.response, state.toxicity, state.barred, counts, present])
 
 
-def _logits(weights: Weights, known: jax.Array, now: jax.Array) -> jax.Array:
-    """(R, n) from what is :func:`_known` of patients and :func:`where` they stand."""
-    hidden = jax.nn.relu(known + weights["now"] @ now)
+@jax.jit
+def _logits(weights: Weights, seen: jax.Array, now: jax.Array) -> jax.Array:
+    """(R, n) from scaled :func:`features` and :func:`where` patients stand."""
+    hidden = jax.nn.relu(weights["seen"] @ seen + weights["now"] @ now + weights["seen_bias"][:, None])
     hidden = jax.nn.relu(weights["then"] @ hidden + weights["then_bias"][:, None])
     return weights["out"] @ hidden + weights["out_bias"][:, None]
 
 
-def _known(weights: Weights, seen: jax.Array) -> jax.Array:
-    """(WIDTH, n) from scaled :func:`features`."""
-    hidden = jax.nn.relu(weights["seen"] @ seen + weights["seen_bias"][:, None])
-    return weights["known"] @ hidden + weights["known_bias"][:, None]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 7))
-def _draw(
-    engine: Engine,
-    weights: Weights,
-    who: Cases,
-    seen: jax.Array,
-    open_to: jax.Array,
-    greedy: jax.Array,
-    key: jax.Array,
-    horizon: int,
-) -> jax.Array:
-    """(H, L) sequences; ``greedy`` ones take what is likeliest."""
-    known = _known(weights, seen)
-
-    def cycle(journey: Journey, time: jax.Array) -> tuple[Journey, jax.Array]:
-        noise = jnp.where(greedy, 0.0, jax.random.gumbel(jax.random.fold_in(key, time), open_to.shape))
-        logits = _logits(weights, known, where(engine, journey)) + noise
-        decision = jnp.argmax(jnp.where(open_to, logits, -jnp.inf), 0).astype(jnp.int32)
-        return advance(engine, journey, decision, expected=True)[0], decision
-
-    return jax.lax.scan(cycle, begin(engine, who, expected=True), jnp.arange(horizon))[1]
-
-
 @functools.partial(jax.jit, static_argnums=0)
-def _along(engine: Engine, who: Cases, decisions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """((H, S, n) where courses stand before each of ``decisions`` (H, n), (H, n) how likely patients are to live to it)."""
+def _at(engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array) -> jax.Array:
+    """(S, n) where the courses under ``decisions`` (H, n) stand at the start of cycle ``since`` (n,)."""
 
-    def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, tuple[jax.Array, jax.Array]]:
-        return advance(engine, journey, decision, expected=True)[0], (where(engine, journey), journey.state.alive)
+    def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
+        journey, kept = carry
+        kept = jnp.where(journey.state.cycle == since, where(engine, journey), kept)
+        return (advance(engine, journey, decision, expected=True)[0], kept), None
 
-    return jax.lax.scan(cycle, begin(engine, who, expected=True), decisions)[1]
+    start = begin(engine, who, expected=True)
+    return jax.lax.scan(cycle, (start, where(engine, start)), decisions)[0][1]
 
 
 def train(
     engine: Engine,
     patients: int = PATIENTS,
-    effort: Effort = THOROUGH,
     seed: int = 0,
     on_stage: Callable[[str, float], None] = lambda stage, share: None,
 ) -> Network:
-    """Solve patients and learn from them.
+    """Look for the lines of patients and learn from them.
 
     Args:
         engine: the environment; its actions must be regimens.
-        patients: how many to solve.
-        effort: how long to look for each one's best sequence.
+        patients: how many.
         seed: same card and seed, same network on the same machine.
         on_stage: called with (what is being done, share of it that is done).
     """
     others = make_engine(engine.card, CausalGenerator(engine.card).sample(patients, seed=COHORT_SEED + seed))
-    horizon, rows, solved = engine.horizon, [], []
+    rows: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, patients, AT_ONCE):
         count = min(AT_ONCE, patients - start)
         who = cases(others, count, start)
-        lines, _ = by_lines(others, who, count, horizon, effort.lines)
-        best = improve(others, who, [lines], True, effort, seed).decisions
-        rows.append(features(who, permitted(others, who, count)))
-        solved.append((best, *map(np.asarray, _along(others, who, jnp.asarray(best)))))
-        on_stage("solving patients", (start + count) / patients)
-    seen = np.concatenate(rows, 1)
-    decisions, now, alive = (np.concatenate(part, -1) for part in zip(*solved, strict=True))
+        seen = features(who, permitted(others, who, count))
+
+        def keep(
+            decisions: Sequence, since: NDArray[np.int32], table: NDArray[np.float32], who: Cases = who, seen: Any = seen
+        ) -> None:
+            some = np.isfinite(table).any(0)
+            now = np.asarray(_at(others, who, jnp.asarray(decisions, jnp.int32), jnp.asarray(since)))
+            rows.append((seen[:, some], now[:, some], softmax(table[:, some] / SHARP, 0)))
+
+        by_lines(others, who, count, engine.horizon, on_line=keep)
+        on_stage("looking for lines", (start + count) / patients)
+    seen, now, target = (np.concatenate(part, 1) for part in zip(*rows, strict=True))
     mean, scale = seen.mean(1), np.maximum(seen.std(1), 1e-2)
-    weights = _learned(
-        (seen - mean[:, None]) / scale[:, None], now, decisions, alive, len(engine.scenario.regimens), seed, on_stage
-    )
+    weights = _learned((seen - mean[:, None]) / scale[:, None], now, target, seed, on_stage)
     return Network(digest(engine.card), {**weights, "mean": mean, "scale": scale})
 
 
 def _learned(
     seen: NDArray[np.float32],
     now: NDArray[np.float32],
-    decisions: Sequence,
-    alive: NDArray[np.float32],
-    regimens: int,
+    target: NDArray[np.float32],
     seed: int,
     on_stage: Callable[[str, float], None],
 ) -> dict[str, NDArray[np.float32]]:
-    """Weights under which ``decisions`` (H, n) are likely, each weighed by the chance of living to it."""
-    horizon, n = decisions.shape
+    """Weights that give regimens the likelihood ``target`` (R, m)."""
+    regimens, count = target.shape
     rng = np.random.default_rng([seed, 17])
-    shapes = {"seen": (WIDTH, len(seen)), "known": (WIDTH, WIDTH), "now": (WIDTH, now.shape[1])}
-    shapes |= {"then": (WIDTH, WIDTH), "out": (regimens, WIDTH)}
-    weights: Weights = {name: rng.normal(0, (1.5 / shape[1]) ** 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
-    weights |= {f"{name}_bias": np.zeros(shapes[name][0], np.float32) for name in ("seen", "known", "then", "out")}
-    batches = horizon * n // BATCH
+    shapes = {"seen": (WIDTH, len(seen)), "now": (WIDTH, len(now)), "then": (WIDTH, WIDTH), "out": (regimens, WIDTH)}
+    weights: Weights = {name: rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    weights |= {f"{name}_bias": np.zeros(shapes[name][0], np.float32) for name in ("seen", "then", "out")}
+    batches = count // BATCH
     adam = optax.adamw(optax.cosine_decay_schedule(RATE, batches * EPOCHS), weight_decay=1e-3)
 
-    def loss(weights: Weights, x: jax.Array, now: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
-        logits = _logits(weights, _known(weights, x), now).T
-        return jnp.sum(weight * optax.softmax_cross_entropy_with_integer_labels(logits, y)) / jnp.sum(weight)
+    def loss(weights: Weights, x: jax.Array, now: jax.Array, target: jax.Array) -> jax.Array:
+        return jnp.mean(optax.softmax_cross_entropy(_logits(weights, x, now).T, target.T))
 
     @jax.jit
     def update(weights: Weights, state: Any, *batch: jax.Array) -> tuple[Weights, Any]:
@@ -222,10 +195,8 @@ def _learned(
 
     state = adam.init(weights)
     for epoch in range(EPOCHS):
-        for some in rng.permutation(horizon * n)[: batches * BATCH].reshape(batches, BATCH):
-            time, patient = some // n, some % n
-            batch = seen[:, patient], now[time, :, patient].T, decisions[time, patient], alive[time, patient]
-            weights, state = update(weights, state, *map(jnp.asarray, batch))
+        for some in rng.permutation(count)[: batches * BATCH].reshape(batches, BATCH):
+            weights, state = update(weights, state, *(jnp.asarray(part[:, some]) for part in (seen, now, target)))
         on_stage("learning", (epoch + 1) / EPOCHS)
     return {name: np.asarray(values, np.float32) for name, values in weights.items()}
 
@@ -265,7 +236,7 @@ def read_network(path: str | os.PathLike[str]) -> Network:
     return Network(card, weights)
 
 
-_NAMES = ["seen", "seen_bias", "known", "known_bias", "now", "then", "then_bias", "out", "out_bias", "mean", "scale"]
+_NAMES = ("seen", "seen_bias", "now", "then", "then_bias", "out", "out_bias", "mean", "scale")
 
 
 def network_for(engine: Engine) -> Network | None:

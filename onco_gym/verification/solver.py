@@ -8,6 +8,7 @@ joined to another) as long as that gains anything, by the exact value of the dis
 """
 
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,6 +35,10 @@ SHORT = 100
 """Cycles. On shorter horizons courses cost less, and more changes are tried, in proportion."""
 SHIFTS = (-4, -2, -1, 1, 2, 4)
 """Cycles by which what follows is moved."""
+
+
+Shortlist = Callable[[Sequence, NDArray[np.int32]], NDArray[np.bool_]]
+"""From (H, n) decisions and (n,) the cycle from which they are open, (R, n) the regimens worth trying from there on."""
 
 
 @dataclass(frozen=True)
@@ -262,38 +267,52 @@ def by_lines(
     lines: int = 4,
     among: NDArray[np.bool_] | None = None,
     begun: tuple[Sequence, NDArray[np.int32]] | None = None,
+    shortlist: Shortlist | None = None,
+    on_line: Callable[[Sequence, NDArray[np.int32], NDArray[np.float32]], None] = lambda decisions, since, table: None,
 ) -> tuple[Sequence, int]:
-    """((H, n) sequences found line by line, courses simulated for each patient).
+    """((H, n) sequences found line by line, courses simulated for each patient, at most).
 
     The guideline's own choices come first; then each line in turn is replaced by the regimen after which, with the guideline's
-    choices to follow, the course is worth most. Where ``among`` (R, n) says which regimens may be given, those it leaves out
-    become a pause. ``begun`` are (H, n) decisions that were made already, and (n,) how many of them.
+    choices to follow, the course is worth most.
+
+    Args:
+        engine: the environment; its actions must be regimens.
+        who: (…, n * P) patients: P that one and the same sequence is for, patient by patient.
+        n: sequences.
+        horizon: cycles.
+        lines: how many are looked for.
+        among: (R, n) regimens that may be given; those it leaves out become a pause. By default all that are not forbidden.
+        begun: (H, n) decisions that were made already, and (n,) how many of them.
+        shortlist: says which regimens to try, instead of all.
+        on_line: called for every line with (H, n) decisions so far, (n,) the cycle it begins in, and (R, n) the value of each
+            regimen as this line, -inf where it was not tried.
     """
     open_to = permitted(engine, who, n) if among is None else among
-    regimens = open_to.shape[0]
-    none = np.full(n, -1, np.int32)
+    none, each = np.full(n, -1, np.int32), np.arange(n)
     made, since = begun if begun is not None else (np.zeros((horizon, n), np.int32), np.zeros(n, np.int32))
-    decisions, value, ends = _lines(engine, who, made, np.arange(n), since, none)
+    decisions, value, ends = _lines(engine, who, made, each, since, none)
     tried = 1
     for _ in range(lines):
-        patient, regimen = np.nonzero(open_to.T & (since < horizon)[:, None])
+        wanted = open_to & (since < horizon)
+        if shortlist is not None:
+            wanted &= shortlist(decisions, since)
+            tried += 1
+        patient, regimen = np.nonzero(wanted.T)
         if not len(patient):
             break
         found, worth, stops = _lines(engine, who, decisions, patient, since[patient], regimen.astype(np.int32))
-        tried += regimens
-        table = np.full((n, regimens), -np.inf, np.float32)
-        table[patient, regimen] = worth
-        best = table.argmax(1)
-        place = np.full((n, regimens), -1)
-        place[patient, regimen] = np.arange(len(patient))
-        chosen = place[np.arange(n), best]
-        better = (table.max(1) > value + 1e-6) & (chosen >= 0)
+        tried += int(wanted.sum(0).max())
+        table, place = np.full(wanted.shape, -np.inf, np.float32), np.zeros(wanted.shape, int)
+        table[regimen, patient], place[regimen, patient] = worth, np.arange(len(patient))
+        on_line(decisions, since, table)
+        best = table.argmax(0)
+        chosen, better = place[best, each], table.max(0) > value + 1e-6
         decisions[:, better] = found[:, chosen[better]]
-        value[better] = table.max(1)[better]
+        value[better] = table.max(0)[better]
         ends[better] = stops[chosen[better]]
         since = np.where(better, ends, _next_change(decisions, since))
     if among is not None:
-        decisions = np.where(among[decisions, np.arange(n)], decisions, engine.scenario.holiday)
+        decisions = np.where(among[decisions, each], decisions, engine.scenario.holiday)
     return decisions, tried
 
 

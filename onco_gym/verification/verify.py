@@ -38,8 +38,6 @@ LEVEL = 0.9
 """Of intervals."""
 SUSPECT = 25.0
 """Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
-PROPOSED = 16
-"""Sequences that the network proposes for a patient."""
 KEPT = 20_000
 """Solved patients that are remembered."""
 
@@ -72,7 +70,7 @@ def optimal(
         iterations: of the climb along the gradient, whose result is another start; 0 for none.
         seed: of what is tried at random.
         among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
-        warm: start from what the card's network proposes too, if it has one (:mod:`onco_gym.verification.amortised`).
+        warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     expected = mode == "expected"
@@ -81,11 +79,10 @@ def optimal(
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
         return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
-    lines, tried = by_lines(engine, who, count, length, effort.lines, among=among)
+    network = network_for(engine) if warm else None
+    shortlist = network.shortlist(engine, who, count, among=among) if network is not None else None
+    lines, tried = by_lines(engine, who, count, length, effort.lines, among, shortlist=shortlist)
     begun = [lines, *starts]
-    network = network_for(engine) if warm and among is None else None
-    if network is not None:
-        begun += network.propose(engine, who, count, length, PROPOSED, seed)
     if iterations:
         open_to = permitted(engine, who, count) if among is None else among
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
@@ -199,7 +196,7 @@ def verify(
     was, instead = (follow(engine, who, one, True) for one in (done, plans.decisions))
     own = follow(engine, who, done, False)
     stage("draws of chance")
-    regret, weeks = _compared(engine, who, done, plans.decisions, seed)
+    regret, weeks = compared(engine, who, done, plans.decisions, seed)
     stage("hindsight")
     late = improve(engine, who, [done, plans.decisions], False, brief, seed)
     stage("fit to what was seen")
@@ -231,7 +228,7 @@ def verify(
     )
 
 
-def _compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int) -> tuple[Floats, Floats]:
+def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int = 0) -> tuple[Floats, Floats]:
     """((3, n) regret with its interval, (3, n) quality-adjusted weeks lost with theirs), both over the same draws of chance."""
     n = done.shape[1]
     few = max(1, LANES // (2 * n))  # draws at once

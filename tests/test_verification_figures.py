@@ -1,0 +1,52 @@
+"""What docs/verification.md says of inverse verification, on every card; slow."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import verification as figures
+
+CARDS = ("nsclc", "breast", "colorectal", "melanoma")
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("card", CARDS)]
+
+
+def test_the_best_of_all_short_sequences_is_found(card):
+    found = figures.brute(card, patients=200)
+    assert found["within_1_percent"] >= 0.99
+    assert found["highest"] <= 1 + 1e-5
+
+
+def test_nothing_else_finds_better_sequences(card):
+    found = figures.rivals(card, patients=48)
+    for name in ("guideline", "constant", "learned", "cross_entropy"):
+        assert found[name]["most"] <= 0.001, name
+
+
+def test_values_are_in_order(card):
+    found = figures.values(card, patients=256)
+    agents = found["agents"]
+    assert all(agents["hindsight"]["value"] >= one["value"] for one in agents.values())
+    assert agents["planner"]["gain_low"] > 0
+    assert agents["expected optimum"]["gain_low"] > 0
+    assert found["planner_over_open_loop"]["high"] > 0
+
+
+def test_advice_saves_four_of_five_courses(card):
+    found = figures.warm(card)
+    assert found["advised"]["courses"] <= found["all"]["courses"] / 5 + 1
+    assert found["advised"]["value"] >= 0.985 * found["all"]["value"]
+    assert found["advised"]["value_after_search"] >= 0.995 * found["all"]["value_after_search"]
+
+
+def test_decisions_are_recovered_and_false_claims_stand_out(card):
+    found = figures.reconstruction(card, patients=128)
+    assert found["recovered"] >= 0.9
+    assert found["area_from_5_cycles"] >= 0.95
+
+
+def test_intervals_hold_what_they_promise(card):
+    found = figures.coverage(card)
+    for name in ("regret", "weeks"):
+        assert 0.85 <= found[name] <= 0.95, name
