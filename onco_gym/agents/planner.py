@@ -3,7 +3,9 @@
 What may be true is a cloud of simulated patients (:mod:`onco_gym.agents.belief`) that has lived through what the real one has.
 Every regimen that can be given now is tried on all of them, with the same chance: it is given until progression, after which
 the guideline's first choices follow, to the end of the horizon. The value is the environment's own reward, but for the
-fairness term, which belongs to no single patient. The plan is made anew whenever something has been learned.
+fairness term, which belongs to no single patient. The plan is made anew where there is something to decide: at the first visit,
+at progression, when a test's result has come, or when a regimen can no longer be given. A line that works is not reconsidered at
+every scan: what is tried is uncertain, and among many chances to leave it one would look good by mistake.
 """
 
 import functools
@@ -38,7 +40,7 @@ class PlannerAgent:
     remembers = True
 
     def __init__(
-        self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (8, 32), sure: float = 1.0, seed: int = 0
+        self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (16, 96), sure: float = 1.0, seed: int = 0
     ) -> None:
         if engine.kind_name != "regimen":
             raise AgentError(
@@ -55,7 +57,7 @@ class PlannerAgent:
         learned = (known != self._known).any(1) if self._known is not None and self._known.shape == known.shape else True
         self._known = known
         can = mask[np.arange(len(mask)), np.maximum(seen.treatment, 0)] & (seen.treatment >= 0)
-        steady = can & (seen.progressed < 0.5) & (seen.last == seen.treatment) & (seen.since_scan > 0) & ~np.asarray(learned)
+        steady = can & (seen.progressed < 0.5) & (seen.last == seen.treatment) & ~np.asarray(learned)
         return np.where(steady, seen.treatment, self._planned(mask, np.flatnonzero(~steady)))
 
     def _planned(self, mask: NDArray[np.bool_], which: NDArray[np.intp]) -> NDArray[np.int32]:
