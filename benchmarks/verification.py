@@ -28,7 +28,7 @@ from onco_gym.verification import Cases, Effort, cases, follow, misfit, optimal,
 from onco_gym.verification.amortised import network_for
 from onco_gym.verification.course import Sequence
 from onco_gym.verification.record import Record
-from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
+from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, value_of, values_of
 from onco_gym.verification.verify import LEVEL, compared
 
 POLICIES = Path(__file__).parents[1] / "baselines" / "policies"
@@ -166,7 +166,7 @@ def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:
     cloud = Cloud(engine, size, seed)
     cloud.update(np.asarray(observation), np.asarray(mask))
     assert cloud.journey is not None
-    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=Effort(rounds=4)).decisions
+    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=Effort(rounds=4, patience=2)).decisions
 
 
 # ------------------------------------------------------------------------------------------------ a warm start
@@ -181,7 +181,7 @@ def warm(card: str, patients: int = 256) -> dict[str, Any]:
     found: dict[str, Any] = {"patients": patients}
     for name, advice in (("all", None), ("advised", network.shortlist(engine, who, patients))):
         lines, courses = by_lines(engine, who, patients, engine.horizon, shortlist=advice)
-        after = improve(engine, who, [lines])
+        after = improve(engine, who, [lines], effort=BRIEF)
         found[name] = {
             "courses": courses,
             "value": float(value_of(engine, who, lines).mean()),

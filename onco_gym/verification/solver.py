@@ -29,7 +29,7 @@ LANES = 2048
 """Courses that are simulated at once."""
 BLOCK = 128
 """Patients whose sequences are changed together; blocks run beside each other."""
-ELITE = 5
+ELITE = 10
 """Best sequences of a patient that are kept to be changed."""
 SHORT = 100
 """Cycles. On shorter horizons courses cost less, and more changes are tried, in proportion."""
@@ -54,11 +54,13 @@ class Effort:
 
     lines: int = 4
     moves: int = 160
-    rounds: int = 8
-    patience: int = 2
+    rounds: int = 24
+    patience: int = 8
 
 
 USUAL = Effort()
+BRIEF = Effort(rounds=6, patience=2)
+"""For many episodes: about a quarter of the courses, for nearly the same value."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from onco_gym.verification.explain import Reason, explain
 from onco_gym.verification.reconstruct import misfit, reconstruct
 from onco_gym.verification.record import Record
 from onco_gym.verification.relaxed import climb
-from onco_gym.verification.solver import LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of, value_of
+from onco_gym.verification.solver import BRIEF, LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of, value_of
 
 Floats = NDArray[np.float32]
 
@@ -160,7 +160,7 @@ class Finding:
 def verify(
     engine: Engine,
     episodes: Record,
-    effort: Effort = USUAL,
+    effort: Effort = BRIEF,
     seed: int = 0,
     on_stage: Callable[[str, int, int], None] = lambda stage, done, of: None,
 ) -> Finding:
