@@ -182,7 +182,8 @@ def _learned(
     shapes = {"seen": (WIDTH, len(seen)), "now": (WIDTH, len(now)), "then": (WIDTH, WIDTH), "out": (regimens, WIDTH)}
     weights: Weights = {name: rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
     weights |= {f"{name}_bias": np.zeros(shapes[name][0], np.float32) for name in ("seen", "then", "out")}
-    batches = count // BATCH
+    batch = min(BATCH, count)
+    batches = count // batch
     adam = optax.adamw(optax.cosine_decay_schedule(RATE, batches * EPOCHS), weight_decay=1e-3)
 
     def loss(weights: Weights, x: jax.Array, now: jax.Array, target: jax.Array) -> jax.Array:
@@ -195,7 +196,7 @@ def _learned(
 
     state = adam.init(weights)
     for epoch in range(EPOCHS):
-        for some in rng.permutation(count)[: batches * BATCH].reshape(batches, BATCH):
+        for some in rng.permutation(count)[: batches * batch].reshape(batches, batch):
             weights, state = update(weights, state, *(jnp.asarray(part[:, some]) for part in (seen, now, target)))
         on_stage("learning", (epoch + 1) / EPOCHS)
     return {name: np.asarray(values, np.float32) for name, values in weights.items()}

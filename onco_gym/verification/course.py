@@ -6,7 +6,7 @@ worth is the environment's own reward, but for the fairness term, which belongs 
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +23,8 @@ from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.step import Events, step
 
 QUALITY = list(TERMS).index("outcome")
+LANES = 256
+"""Patients that are followed at once."""
 T = TypeVar("T")
 
 Sequence = NDArray[np.int32]
@@ -62,7 +64,11 @@ class Course(NamedTuple):
 
 def follow(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> Course:
     """The course of n patients under ``decisions`` (H, n), as NumPy arrays."""
-    return Course(*map(np.asarray, _follow(engine, who, jnp.asarray(decisions, jnp.int32), expected)))
+
+    def some(rows: NDArray[np.intp]) -> Course:
+        return _follow(engine, who.take(rows), jnp.asarray(decisions[:, rows], jnp.int32), expected)
+
+    return Course(*in_parts(some, decisions.shape[1]))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -99,6 +105,16 @@ def crisp(journey: Journey) -> Journey:
     begun = jnp.sum(state.treatment, 0) > 0.5
     treatment = jnp.where(begun, jnp.argmax(state.treatment, 0), -1).astype(jnp.int32)
     return journey._replace(state=state._replace(line=jnp.round(state.line), treatment=treatment))
+
+
+def in_parts(work: Callable[[NDArray[np.intp]], Iterable[jax.Array]], n: int, at_once: int = LANES) -> list[NDArray[Any]]:
+    """The arrays (…, n) that ``work`` makes of ``at_once`` patients at a time, joined: one shape, one compilation."""
+
+    def part(start: int) -> list[NDArray[Any]]:
+        rows = np.resize(np.arange(start, min(start + at_once, n)), at_once)
+        return [np.asarray(array) for array in work(rows)]
+
+    return [np.concatenate(arrays, -1)[..., :n] for arrays in zip(*beside(part, range(0, n, at_once)), strict=True)]
 
 
 def beside(work: Callable[[int], T], starts: range) -> list[T]:

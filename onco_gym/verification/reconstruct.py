@@ -25,12 +25,14 @@ from onco_gym.simulator.chance import Channel, Sampled, mix
 from onco_gym.simulator.observation import allowed, ctdna, diameter
 from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.step import step
-from onco_gym.verification.course import Cases, Sequence, begin, beside
+from onco_gym.verification.course import Cases, Sequence, begin, in_parts
 
 BEAM = 12
 """Hypotheses carried along for each patient."""
 AT_ONCE = 16
 """Patients that are looked into at once: more of them would not fit into the processor's cache."""
+PATIENTS = (1, 1, 1, 1, 0, 0)
+"""The axis of patients in what the search returns."""
 GRADES = 0.05
 """Error of a toxicity grade, in grades: the chart rounds."""
 BLUNT = 12.0
@@ -199,15 +201,14 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
     """
     n = who.key.shape[0]
 
-    def some_of(start: int) -> list[NDArray[Any]]:
-        rows = np.resize(np.arange(start, min(start + AT_ONCE, n)), AT_ONCE)  # one shape, one compilation
+    def some(rows: NDArray[np.intp]) -> list[jax.Array]:
         found = _search(engine, who.take(rows), Observed(*(jnp.asarray(part[..., rows]) for part in observed)))
-        return [np.asarray(part) for part in found]
+        return [jnp.moveaxis(part, axis, -1) for part, axis in zip(found, PATIENTS, strict=True)]
 
-    parts = zip(*beside(some_of, range(0, n, AT_ONCE)), strict=True)
-    axes = (1, 1, 1, 1, 0, 0)  # patients
-    joined = [np.take(np.concatenate(one, axis), np.arange(n), axis) for one, axis in zip(parts, axes, strict=True)]
-    chosen, parents, probability, margin, score, misfit = joined
+    joined = in_parts(some, n, AT_ONCE)
+    chosen, parents, probability, margin, score, misfit = (
+        np.moveaxis(part, -1, axis) for part, axis in zip(joined, PATIENTS, strict=True)
+    )
     cycles = len(chosen)
     best = score.argmax(1)
     weights = softmax(score, 1)
@@ -272,8 +273,12 @@ def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, 
 
 def misfit(engine: Engine, who: Cases, observed: Observed, decisions: Sequence) -> NDArray[np.float32]:
     """(T, n) nats by which what was seen speaks against claimed ``decisions`` (T, n), cycle by cycle."""
-    claimed = jnp.maximum(jnp.asarray(decisions, jnp.int32), 0)
-    return np.asarray(_claimed(engine, who, Observed(*map(jnp.asarray, observed)), claimed))
+
+    def some(rows: NDArray[np.intp]) -> list[jax.Array]:
+        seen = Observed(*(jnp.asarray(part[..., rows]) for part in observed))
+        return [_claimed(engine, who.take(rows), seen, jnp.asarray(np.maximum(decisions[:, rows], 0), jnp.int32))]
+
+    return in_parts(some, decisions.shape[1])[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
