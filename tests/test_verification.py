@@ -32,6 +32,7 @@ from onco_gym.verification import (
 from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
+from onco_gym.verification.verify import repeated
 
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 QUICK = Effort(lines=2, moves=40, rounds=3)
@@ -54,7 +55,7 @@ def kept(engine):
 
 @pytest.fixture(scope="module")
 def found(engine, kept):
-    return verify(engine, kept, QUICK)
+    return verify(engine, kept, effort=QUICK)
 
 
 def random_sequences(engine, n, seed=0):
@@ -258,6 +259,16 @@ def test_findings_hang_together(engine, found, kept):
     # Stretches add up to the regret, where each of them held something other than the best.
     whole = np.array([len(reasons) > 0 for reasons in found.reasons])
     assert np.corrcoef(np.array(lost)[whole], (found.best - found.value)[whole])[0, 1] > 0.95
+
+
+def test_an_agent_is_asked_to_decide_again(engine, kept):
+    assert repeated(engine, kept, load_agent("clinician", engine)) == pytest.approx(1.0)
+    other = repeated(engine, kept, load_agent("random", engine))
+    assert other.mean() < 0.6
+    claimed = kept.decisions.copy()
+    claimed[0] = (claimed[0] + 1) % len(engine.scenario.regimens)
+    forged = dataclasses.replace(kept, decisions=claimed)
+    assert repeated(engine, forged, load_agent("clinician", engine)) == pytest.approx(0.0)
 
 
 def test_reasons_are_plain_words(engine, found):

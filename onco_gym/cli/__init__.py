@@ -112,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     about = "Score episodes against the decisions that would have been best, and say why."
     add = command(verification.verify_command, about, "verify episodes.json --html report.html")
     add("episodes", metavar="EPISODES", help="a file that onco-gym record wrote")
+    add("--agent", metavar="AGENT", help="let this agent treat the patients once more, and count what it decides again")
     add("--card", metavar="CARD", help="the card they belong to, where it is a file of your own; by default the one they name")
     add("--seed", type=partial(whole, 0, 2**31 - 1), default=0, help="of the draws of chance; by default 0")
     add("--json", type=target, metavar="FILE", help="also write everything there")

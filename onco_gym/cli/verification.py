@@ -33,6 +33,7 @@ def verify_command(arguments: argparse.Namespace) -> None:
     columns = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
+        from onco_gym.agents import load_agent
         from onco_gym.files import replacing
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification import read_record, verify, write_report
@@ -45,7 +46,8 @@ def verify_command(arguments: argparse.Namespace) -> None:
         def progress(stage: str, done: int, of: int) -> None:
             bar.update(task, description=stage, completed=done - 1, total=of - 1)
 
-        found = verify(engine, kept, seed=arguments.seed, on_stage=progress)
+        agent = load_agent(arguments.agent, engine, kept.seed) if arguments.agent else None
+        found = verify(engine, kept, agent, seed=arguments.seed, on_stage=progress)
         if arguments.html:
             bar.update(task, description="drawing")
             write_report(arguments.html, engine, found)

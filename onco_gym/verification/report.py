@@ -20,7 +20,7 @@ def rows(found: Finding) -> list[tuple[str, str]]:
     """The figures over all episodes, as text."""
     n = len(found.value)
     regret, weeks = found.mean_regret(), found.mean_weeks()
-    lived = (found.record.decisions >= 0).sum()
+    lived, again = (found.record.decisions >= 0).sum(), found.repeated
 
     def spread(mean: float, low: float, high: float, digits: int) -> str:
         return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" if n > 1 else f"{mean:.{digits}f}"
@@ -36,6 +36,7 @@ def rows(found: Finding) -> list[tuple[str, str]]:
         ("cycles in which another regimen was best", f"{100 * found.deviation.mean():.0f}%"),
         ("decisions that an expert accepts", f"{100 * found.accepted.sum() / max(lived, 1):.0f}%"),
         ("episodes whose decisions do not fit what was seen", f"{int(found.flagged.sum()):,}"),
+        *([] if again is None else [("decisions that the agent makes again", f"{100 * again.mean():.0f}%")]),
     ]
 
 
@@ -60,6 +61,7 @@ def to_json(engine: Engine, found: Finding) -> dict[str, Any]:
                 "accepted": found.accepted[:length, i].astype(int).tolist(),
                 "suspicion_nats": _number(found.suspicion[i], 2),
                 "flagged": bool(found.flagged[i]),
+                "repeated": None if found.repeated is None else _number(found.repeated[i]),
                 "optimal": [names[r] for r in found.optimal[:, i]],
                 "reasons": [vars(reason) for reason in found.reasons[i]],
             }

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from onco_gym.agents import Agent, rollout
 from onco_gym.cards.load import digest
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
@@ -32,7 +33,7 @@ from onco_gym.verification.solver import BRIEF, LANES, USUAL, Effort, Plans, by_
 
 Floats = NDArray[np.float32]
 
-DRAWS = 48
+DRAWS = 96
 """Draws of chance under which a sequence is compared with the best."""
 LEVEL = 0.9
 """Of intervals."""
@@ -124,6 +125,8 @@ class Finding:
         done, instead: the expected course under what was done (and the best that could follow) and under the best sequence.
         suspicion: (n,) nats by which what was seen speaks for other decisions than those claimed.
         reasons: for each episode, where value was lost, and why.
+        repeated: (n,) share of the decisions that the agent makes again, all up to the first that it does not; None without
+            an agent.
     """
 
     record: Record
@@ -142,6 +145,7 @@ class Finding:
     instead: Course
     suspicion: Floats
     reasons: tuple[tuple[Reason, ...], ...]
+    repeated: Floats | None = None
 
     @property
     def flagged(self) -> NDArray[np.bool_]:
@@ -160,6 +164,7 @@ class Finding:
 def verify(
     engine: Engine,
     episodes: Record,
+    agent: Agent | None = None,
     effort: Effort = BRIEF,
     seed: int = 0,
     on_stage: Callable[[str, int, int], None] = lambda stage, done, of: None,
@@ -169,6 +174,7 @@ def verify(
     Args:
         engine: the environment that they come from; its actions must be regimens.
         episodes: see :func:`onco_gym.verification.record`.
+        agent: who is said to have decided. It treats the patients once more, and decisions that it does not repeat are counted.
         effort: how long to look for the best sequence.
         seed: of the draws of chance, and of what is tried at random.
         on_stage: called with (what is being done, stages done, stages in all).
@@ -225,7 +231,18 @@ def verify(
         instead=instead,
         suspicion=np.maximum(claimed - inferred.misfit, 0),
         reasons=reasons,
+        repeated=None if agent is None else repeated(engine, episodes, agent),
     )
+
+
+def repeated(engine: Engine, episodes: Record, agent: Agent) -> Floats:
+    """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not: then courses part."""
+    given = rollout(engine, agent, int(episodes.patients.max()) + 1, episodes.seed).given[:, episodes.patients]
+    claimed = episodes.decisions
+    again = np.full(claimed.shape, -1, np.int32)
+    again[: len(given)] = given[: len(claimed)]
+    lived = claimed >= 0
+    return (np.cumprod((again == claimed) | ~lived, 0) * lived).sum(0).astype(np.float32) / np.maximum(lived.sum(0), 1)
 
 
 def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int = 0) -> tuple[Floats, Floats]:
