@@ -103,6 +103,7 @@ def test_it_chooses_what_can_be_given_and_repeats_itself(brief):
     assert np.array_equal(one.actions[under_way], one.given[under_way]), "nothing was replaced by a holiday"
 
 
+@pytest.mark.slow
 def test_it_is_asked_in_order_only(brief):
     agent = load_agent("planner", brief)
     with pytest.raises(AgentError, match="remembers its patients"):

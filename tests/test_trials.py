@@ -120,6 +120,7 @@ def test_arms_share_patients_and_chance_unless_independent(nsclc):
     assert not np.array_equal(apart.arms[0].overall.months, apart.arms[1].overall.months)
 
 
+@pytest.mark.slow
 def test_an_arm_against_itself_covers_one(nsclc):
     """The 95% interval of the hazard ratio covers 1 in 95% of 200 repeated trials: 190, within three standard deviations."""
     covered = {"pfs": 0, "os": 0}

@@ -154,6 +154,7 @@ def test_every_card_has_a_network_that_fits(card):
     assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD --network"
 
 
+@pytest.mark.slow
 def test_a_network_learns_and_survives_its_file(engine, who, tmp_path):
     stages = []
     network = train(engine, 64, on_stage=lambda stage, share: stages.append((stage, share)))

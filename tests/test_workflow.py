@@ -589,6 +589,7 @@ def test_information_has_value_and_too_much_of_it_costs():
     check_the_value_of_information("nsclc", N)
 
 
+@pytest.mark.slow
 def test_information_has_value_in_colorectal_cancer_too():
     check_the_value_of_information("colorectal", N, ("carbon", "outcome"))  # the panel takes long to compile
 

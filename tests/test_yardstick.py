@@ -51,6 +51,7 @@ def test_a_guideline_no_better_than_random_is_no_yardstick(tmp_path):
         read_yardstick(path)
 
 
+@pytest.mark.slow
 def test_measuring_is_the_same_every_time_and_survives_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "AT_ONCE", 8)
     engine, done = make_engine("melanoma", horizon=6), []
