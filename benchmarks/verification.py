@@ -96,11 +96,12 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
 
 
 def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
-    """(H, n) what an agent gave; a pause after the end."""
+    """(H, n) what an agent gave; after the end, what the guideline would have gone on with."""
     given = rollout(engine, load_agent(agent, engine, seed), n, seed).given
     out = np.full((engine.horizon, n), engine.scenario.holiday, np.int32)
     out[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
-    return out
+    lengths = (given >= 0).sum(0).astype(np.int32)
+    return by_lines(engine, cases(engine, n, seed), n, engine.horizon, lines=0, begun=(out, lengths))[0]
 
 
 def learned(card: str) -> str:
@@ -115,7 +116,6 @@ def rivals(card: str, patients: int = 64) -> dict[str, Any]:
     who = cases(engine, n, seed)
     plans = optimal(engine, who)
     found: dict[str, Any] = {"patients": n, "optimum": float(plans.value.mean()), "tried": float(plans.tried.mean())}
-    # An agent's patients may die early; what it would have given then is the guideline's: it is granted the better of both.
     constants = np.stack([value_of(engine, who, np.full((engine.horizon, n), r)) for r in range(len(engine.scenario.regimens))])
     others = {
         "guideline": value_of(engine, who, played(engine, "guideline", n, seed)),

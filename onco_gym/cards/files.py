@@ -1,5 +1,6 @@
 """Where card files are. Imports nothing heavy: registering environments needs it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -20,6 +21,12 @@ def cards_folder() -> Path:
 def card_files() -> dict[str, Path]:
     """The shipped cards: name (the file's stem) to path."""
     return {path.stem: path for path in sorted(cards_folder().glob("*.toml"))}
+
+
+def kept_beside(card: str | os.PathLike[str], folder: str, suffix: str) -> Path:
+    """Where something that belongs to a card (a shipped one's name, or a path) is kept: in ``folder`` beside it."""
+    path = card_files().get(str(card), Path(card))
+    return path.parent / folder / f"{path.stem}{suffix}"
 
 
 def card_id(path: Path) -> str:

@@ -9,10 +9,14 @@ from pathlib import Path
 import gymnasium as gym
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from onco_gym.registration import NAMESPACE, registered_ids
+
+COLUMNS = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
+"""Of a progress bar whose stages are named."""
 
 
 class UsageError(ValueError):

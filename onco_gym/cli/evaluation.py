@@ -4,11 +4,9 @@ import argparse
 import json
 
 import gymnasium as gym
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+from rich.progress import Progress
 
-from onco_gym.cli.common import UsageError, console, make_table, resolve
-
-COLUMNS = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
+from onco_gym.cli.common import COLUMNS, UsageError, console, make_table, resolve
 
 
 def evaluate_command(arguments: argparse.Namespace) -> None:
@@ -60,6 +58,8 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
 def yardstick_command(arguments: argparse.Namespace) -> None:
     """Measure how far the planner gets beyond the guideline, or train the network of a card; the result is kept beside it."""
     card = resolve(arguments.id)[1]
+    if card.endswith(".toml"):
+        raise UsageError(f"{card}: yardsticks and networks are kept for shipped cards only; others are scored by the guideline")
     errors = console(stderr=True)
     with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)

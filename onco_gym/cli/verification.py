@@ -4,9 +4,9 @@ import argparse
 import json
 
 import gymnasium as gym
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+from rich.progress import Progress
 
-from onco_gym.cli.common import UsageError, console, make_table, resolve
+from onco_gym.cli.common import COLUMNS, UsageError, console, make_table, resolve
 
 
 def record_command(arguments: argparse.Namespace) -> None:
@@ -30,8 +30,7 @@ def record_command(arguments: argparse.Namespace) -> None:
 def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
     errors = console(stderr=True)
-    columns = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.agents import load_agent
         from onco_gym.files import replacing

@@ -1,8 +1,8 @@
 """The planner as 100 of the score.
 
 The planner takes a good part of a second for a patient, too long to be played beside every agent. How far it gets beyond the
-guideline is therefore measured once for every card and kept beside it, with the card's digest: a card that has changed, other
-reward weights or another horizon have no yardstick, and 100 is then the guideline.
+guideline is therefore measured once for every shipped card and kept beside it, with the card's digest: other cards, one that has
+changed, other reward weights or another horizon have no yardstick, and 100 is then the guideline.
 """
 
 import functools
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from onco_gym.agents import load_agent, rollout
-from onco_gym.cards.files import CardError, card_files, cards_folder
+from onco_gym.cards.files import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
 from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine
@@ -56,10 +56,9 @@ class Yardstick:
         return (self.planner - self.random) / (self.guideline - self.random)
 
 
-def yardstick_file(card: str | os.PathLike[str]) -> Path:
-    """Where the yardstick of a card is kept: in ``yardsticks`` beside it."""
-    path = card_files().get(str(card), Path(card))
-    return path.parent / "yardsticks" / f"{path.stem}.json"
+def yardstick_file(card: str) -> Path:
+    """Where the yardstick of a shipped card is kept."""
+    return kept_beside(card, "yardsticks", ".json")
 
 
 def yardstick(engine: Engine) -> Yardstick | None:
@@ -85,7 +84,7 @@ def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        low, value, high = sorted(map(float, content.pop("gain")))
+        value, low, high = map(float, content.pop("gain"))
         found = Yardstick(**content, gain=(value, low, high))
         if not found.random < found.guideline < float("inf") or not np.isfinite(found.planner):
             raise ValueError("its returns are no numbers, or the guideline's is not above random play")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.files import card_files
+from onco_gym.cards.files import kept_beside
 from onco_gym.cards.scenario import Params, params
 from onco_gym.files import replacing
 from onco_gym.trials.arms import TrialError
@@ -58,8 +58,7 @@ class Ensemble:
 
 def ensemble_file(card: str | os.PathLike[str]) -> File:
     """Where the ensemble of a card is kept: in ``ensembles`` beside it."""
-    path = card_files().get(str(card), File(card))
-    return path.parent / "ensembles" / f"{path.stem}.json"
+    return kept_beside(card, "ensembles", ".json")
 
 
 def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:

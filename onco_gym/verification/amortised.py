@@ -19,7 +19,7 @@ import optax
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from onco_gym.cards.files import CardError, card_files, cards_folder
+from onco_gym.cards.files import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
 from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
@@ -205,10 +205,9 @@ def _learned(
 # ------------------------------------------------------------------------------------------------ files
 
 
-def network_file(card: str | os.PathLike[str]) -> Path:
-    """Where the network of a card is kept: in ``networks`` beside it."""
-    path = card_files().get(str(card), Path(card))
-    return path.parent / "networks" / f"{path.stem}.npz"
+def network_file(card: str) -> Path:
+    """Where the network of a shipped card is kept."""
+    return kept_beside(card, "networks", ".npz")
 
 
 def write_network(path: str | os.PathLike[str], network: Network) -> None:

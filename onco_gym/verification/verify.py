@@ -29,7 +29,7 @@ from onco_gym.verification.explain import Reason, explain
 from onco_gym.verification.reconstruct import misfit, reconstruct
 from onco_gym.verification.record import Record
 from onco_gym.verification.relaxed import climb
-from onco_gym.verification.solver import BRIEF, LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of, value_of
+from onco_gym.verification.solver import BRIEF, LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of
 
 Floats = NDArray[np.float32]
 
@@ -195,9 +195,9 @@ def verify(
     # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
     brief = Effort(lines=1, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
-    done = improve(engine, who, [done, lines, plans.decisions], True, brief, seed, since=lengths).decisions
-    if (value_of(engine, who, done) > plans.value).any():
-        plans = improve(engine, who, [plans.decisions, done], True, brief, seed)
+    ended = improve(engine, who, [done, lines, plans.decisions], True, brief, seed, since=lengths)
+    done, better = ended.decisions, ended.value > plans.value  # what was done may be the best that was found
+    plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)
     stage("courses")
     was, instead = (follow(engine, who, one, True) for one in (done, plans.decisions))
     own = follow(engine, who, done, False)
