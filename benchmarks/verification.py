@@ -24,7 +24,7 @@ from onco_gym.agents.belief import Cloud
 from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.trials.statistics import mean
-from onco_gym.verification import Cases, Effort, cases, follow, misfit, optimal, reconstruct, record, verify
+from onco_gym.verification import Cases, cases, follow, misfit, optimal, reconstruct, record, verify
 from onco_gym.verification.amortised import network_for
 from onco_gym.verification.course import Sequence
 from onco_gym.verification.record import Record
@@ -88,6 +88,8 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
         sequences = np.repeat(choice, block, 0)[:horizon].reshape(horizon, -1)
         value = values_of(engine, who, n, sequences, np.tile(np.arange(n), drawn)).reshape(drawn, n)
         best = np.maximum(best, value.max(0))
+        if np.ptp(value, 0).max() < 1e-6:  # all that is drawn is worth the same, and will be
+            break
         elite = np.argsort(-value, 0)[: drawn // 10]
         chosen = np.take_along_axis(choice, elite[None], 1)
         share = np.stack([(chosen == r).mean(1) for r in range(open_to.shape[0])], 1)
@@ -114,8 +116,9 @@ def rivals(card: str, patients: int = 64) -> dict[str, Any]:
     engine = make_engine(card)
     seed, n = 500, patients
     who = cases(engine, n, seed)
-    plans = optimal(engine, who)
+    plans, brief = optimal(engine, who), optimal(engine, who, effort=BRIEF)
     found: dict[str, Any] = {"patients": n, "optimum": float(plans.value.mean()), "tried": float(plans.tried.mean())}
+    found |= {"brief": float(brief.value.mean()), "brief_tried": float(brief.tried.mean())}
     constants = np.stack([value_of(engine, who, np.full((engine.horizon, n), r)) for r in range(len(engine.scenario.regimens))])
     others = {
         "guideline": value_of(engine, who, played(engine, "guideline", n, seed)),
@@ -137,16 +140,16 @@ def rivals(card: str, patients: int = 64) -> dict[str, Any]:
 
 
 def values(card: str, patients: int = 256) -> dict[str, Any]:
-    """Mean values, with each patient's own chance: agents, plans made at the first visit, and hindsight."""
+    """Mean values, with each patient's own chance: agents, plans made at the first visit, and hindsight, by the brief search."""
     engine = make_engine(card)
     seed, n = 700, patients
     who = cases(engine, n, seed)
     sequences = {name: played(engine, name, n, seed) for name in ("random", "guideline", "planner")}
     sequences["learned"] = played(engine, learned(card), n, seed)
-    sequences["expected optimum"] = optimal(engine, who).decisions
+    sequences["expected optimum"] = optimal(engine, who, effort=BRIEF).decisions
     sequences["plan on what is known"] = blind(engine, n, seed)
     worth = {name: follow(engine, who, one, False).worth.sum(0) for name, one in sequences.items()}
-    late = optimal(engine, who, mode="hindsight", starts=list(sequences.values()))
+    late = optimal(engine, who, mode="hindsight", starts=list(sequences.values()), effort=BRIEF)
     worth["hindsight"] = late.value
     rows = {}
     for name, value in worth.items():
@@ -166,7 +169,7 @@ def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:
     cloud = Cloud(engine, size, seed)
     cloud.update(np.asarray(observation), np.asarray(mask))
     assert cloud.journey is not None
-    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=Effort(rounds=4, patience=2)).decisions
+    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=BRIEF).decisions
 
 
 # ------------------------------------------------------------------------------------------------ a warm start
@@ -241,7 +244,7 @@ def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any
     who = kept.who(engine)
     done = np.full((engine.horizon, patients), engine.scenario.holiday, np.int32)
     done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
-    best = optimal(engine, who).decisions
+    best = optimal(engine, who, effort=BRIEF).decisions
     drawn = [compared(engine, who, done, best, seed) for seed in range(repeats)]
     rows = {}
     for number, name in enumerate(("regret", "weeks")):

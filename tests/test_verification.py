@@ -35,7 +35,7 @@ from onco_gym.verification.solver import by_lines, improve, permitted, value_of,
 from onco_gym.verification.verify import repeated
 
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
-QUICK = Effort(lines=2, moves=40, rounds=3)
+QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
 
 @pytest.fixture(scope="module")

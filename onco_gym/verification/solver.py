@@ -2,15 +2,17 @@
 
 Lines first: from the first visit on, each regimen is tried as the next line, until progression, with the guideline's choices
 after it; the best is kept, and the line after it is looked for. Beside it, weights of all regimens, constant over stretches of
-the horizon, climb the gradient of the expected value while they are drawn towards one regimen each (:mod:`.relaxed`). Then
-cycles: the few best sequences of a patient are changed (windows given to another regimen, what follows moved, one sequence
-joined to another) as long as that gains anything, by the exact value of the discrete sequence.
+the horizon, climb the gradient of the expected value while they are drawn towards one regimen each (:mod:`.relaxed`). Blocks of
+cycles come next: on several islands sequences are drawn at random, from shares of the regimens in each block that lean ever more
+towards the best that were drawn (cross-entropy). Then cycles: the few best sequences of a patient are changed (windows given to
+another regimen, what follows moved, one sequence joined to another) as long as that gains anything, by the exact value of the
+discrete sequence.
 """
 
 import functools
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -31,12 +33,18 @@ BLOCK = 128
 """Patients whose sequences are changed together; blocks run beside each other."""
 ELITE = 10
 """Best sequences of a patient that are kept to be changed."""
-SHORT = 100
-"""Cycles. On shorter horizons courses cost less, and more changes are tried, in proportion."""
+BLOCKS = 22
+"""Blocks of cycles, about, in which the same regimen is given in sequences drawn at random."""
+DRAWN = 100
+"""Sequences drawn at random in a round; a tenth of them, the best, say what is drawn next."""
+LEAN = 0.7
+"""How far the shares of the regimens go towards those of the best in a round."""
 SHIFTS = (-4, -2, -1, 1, 2, 4)
 """Cycles by which what follows is moved."""
 
 
+Valued = Callable[[Sequence, NDArray[Any]], NDArray[np.float32]]
+"""From sequences (H, C, m) for patients (m,) to their values (C, m)."""
 Shortlist = Callable[[Sequence, NDArray[np.int32]], NDArray[np.bool_]]
 """From (H, n) decisions and (n,) the cycle from which they are open, (R, n) the regimens worth trying from there on."""
 
@@ -47,20 +55,24 @@ class Effort:
 
     Attributes:
         lines: lines that are looked for one after the other.
-        moves: changes of a patient's sequences tried in a round; more on short horizons.
-        rounds: at most so many rounds.
+        islands: groups of a patient's sequences that go their own way first, from sequences drawn at random; 0 for none.
+        draws: rounds of drawing, on each island.
+        moves: changes of a patient's sequences tried in a round, on all islands together.
+        rounds: at most so many rounds of changes; on islands half as many.
         patience: rounds without a gain after which a patient's sequence is left as it is.
     """
 
     lines: int = 4
+    islands: int = 4
+    draws: int = 15
     moves: int = 160
-    rounds: int = 24
-    patience: int = 8
+    rounds: int = 80
+    patience: int = 20
 
 
 USUAL = Effort()
-BRIEF = Effort(moves=128, rounds=5, patience=2)
-"""For many episodes: about a fifth of the courses, for nearly the same value."""
+BRIEF = Effort(islands=0, moves=128, rounds=5, patience=2)
+"""For many episodes: less than a tenth of the courses, for nearly the same value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,24 +141,89 @@ def _search(
     rng: np.random.Generator,
 ) -> Plans:
     """As :func:`improve`, from ``pool`` (H, K, n)."""
-    horizon, count, n = pool.shape
+    n = pool.shape[2]
+
+    def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
+        """(C, m) of sequences (H, C, m) for ``patient`` (m,)."""
+        horizon, count, m = sequences.shape
+        return values_of(engine, who, n, sequences.reshape(horizon, -1), np.tile(patient, count), expected).reshape(count, m)
+
     each = np.arange(n)
-    worth = values_of(engine, who, n, pool.reshape(horizon, -1), np.tile(each, count), expected).reshape(count, n)
-    fill = np.arange(max(count, ELITE)) % count
+    worth, tried = valued(pool, each), np.full(n, pool.shape[1], np.int64)
+    if effort.islands:
+        # Each island goes its own way, from sequences drawn at random to a few that are changed; then all come together.
+        patient = np.tile(each, effort.islands)
+        there = (patient, open_to[:, patient], since[patient])
+        drawn, value = _drawn(valued, *there, pool[:, :1, patient], effort.draws, rng)
+        apart = replace(effort, moves=effort.moves // effort.islands, rounds=effort.rounds // 2)
+        drawn, value, took = _evolved(valued, *there, drawn, value, apart, rng)
+        pool = np.concatenate([pool, drawn.reshape(len(pool), -1, n)], 1)
+        worth = np.concatenate([worth, value.reshape(-1, n)])
+        tried += effort.islands * (len(open_to) + effort.draws * DRAWN) + took.reshape(-1, n).sum(0)
+    pool, worth, took = _evolved(valued, each, open_to, since, pool, worth, effort, rng)
+    return Plans(pool[:, 0].astype(np.int32), worth[0], tried + took)
+
+
+def _evolved(
+    valued: Valued,
+    patient: NDArray[Any],
+    open_to: NDArray[np.bool_],
+    since: NDArray[np.int32],
+    pool: Sequence,
+    worth: NDArray[np.float32],
+    effort: Effort,
+    rng: np.random.Generator,
+) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int64]]:
+    """(H, ELITE, m) sequences, the best first, their values and (m,) how many were tried: ``pool`` (H, K, m) with changes."""
+    fill = np.arange(max(pool.shape[1], ELITE)) % pool.shape[1]
     pool, worth = _best(pool[:, fill], worth[fill])
-    tried, idle = np.full(n, count, np.int64), np.zeros(n, int)
-    moves = effort.moves * max(1, SHORT // horizon)
+    tried, idle = np.zeros(len(patient), np.int64), np.zeros(len(patient), int)
     for _ in range(effort.rounds):
         active = np.flatnonzero(idle < effort.patience)
         if not len(active):
             break
-        new = _changed(pool[:, :, active], open_to[:, active], since[active], moves, rng)
-        value = values_of(engine, who, n, new.reshape(horizon, -1), np.tile(active, moves), expected).reshape(moves, -1)
+        new = _changed(pool[:, :, active], open_to[:, active], since[active], effort.moves, rng)
+        value = valued(new, patient[active])
         kept, best = _best(np.concatenate([pool[:, :, active], new], 1), np.concatenate([worth[:, active], value]))
         idle[active] = np.where(best[0] > worth[0, active] + 1e-5, 0, idle[active] + 1)
         pool[:, :, active], worth[:, active] = kept, best
-        tried[active] += moves
-    return Plans(pool[:, 0].astype(np.int32), worth[0], tried)
+        tried[active] += effort.moves
+    return pool, worth, tried
+
+
+def _drawn(
+    valued: Valued,
+    patient: NDArray[Any],
+    open_to: NDArray[np.bool_],
+    since: NDArray[np.int32],
+    begun: Sequence,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[Sequence, NDArray[np.float32]]:
+    """(H, K, m) the best sequences that were drawn at random, block by block, and their values.
+
+    Before ``since`` (m,) they are as ``begun`` (H, 1, m). One regimen throughout, each that may be given, is among them.
+    """
+    (regimens, m), horizon = open_to.shape, len(begun)
+    time = np.arange(horizon)[:, None, None]
+    blocks = min(BLOCKS, horizon)
+    shares = np.repeat((open_to / open_to.sum(0))[None], blocks, 0)  # (blocks, R, m)
+    always = np.broadcast_to(np.where(open_to, np.arange(regimens)[:, None], open_to.argmax(0)), (horizon, regimens, m))
+    pool = np.where(time < since, begun, always)
+    worth = valued(pool, patient)
+    for _ in range(draws):
+        edges = np.cumsum(shares, 1)
+        edges /= edges[:, -1:]  # the last with a share ends at exactly 1: what follows it is never drawn
+        point, choice = rng.random((blocks, DRAWN, m)), np.zeros((blocks, DRAWN, m), np.int32)
+        for edge in np.moveaxis(edges[:, :-1], 1, 0):
+            choice += point >= edge[:, None]
+        new = np.where(time < since, begun, choice[np.arange(horizon) * blocks // horizon])
+        value = valued(new, patient)
+        pool, worth = _best(np.concatenate([pool, new], 1), np.concatenate([worth, value]))
+        best = np.take_along_axis(choice, np.argsort(-value, 0)[None, : DRAWN // 10], 1)
+        found = np.stack([(best == regimen).mean(1) for regimen in range(regimens)], 1)
+        shares = (1 - LEAN) * shares + LEAN * found
+    return pool, worth
 
 
 def _best(pool: Sequence, worth: NDArray[np.float32]) -> tuple[Sequence, NDArray[np.float32]]:

@@ -193,7 +193,7 @@ def verify(
     plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed)
     stage("what could have followed")
     # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
-    brief = Effort(lines=1, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
+    brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
     ended = improve(engine, who, [done, lines, plans.decisions], True, brief, seed, since=lengths)
     done, better = ended.decisions, ended.value > plans.value  # what was done may be the best that was found
