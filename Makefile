@@ -24,10 +24,10 @@ baselines: .venv/.demo .venv-d3rlpy/.installed
 	$(BIN)/python docs/policies.py
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: .venv/.test
-	$(BIN)/python -m pytest -n 2 -m ""
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m ""
 
 lint: .venv/.test .venv/.lint  # types are checked against what the extras install
 	$(BIN)/ruff check

@@ -19,9 +19,9 @@ def test_the_best_of_all_short_sequences_is_found(card):
 
 
 def test_nothing_else_finds_better_sequences(card):
-    found = figures.rivals(card, patients=48)
+    found = figures.rivals(card)
     for name in ("guideline", "constant", "learned", "cross_entropy"):
-        assert found[name]["most"] <= 0.015, name  # for one patient; up to 1.0% was seen
+        assert found[name]["most"] <= 1e-4, name  # for any patient
         assert found[name]["mean"] < found["optimum"], name
 
 
@@ -29,16 +29,16 @@ def test_values_are_in_order(card):
     found = figures.values(card, patients=256)
     agents = found["agents"]
     assert all(agents["hindsight"]["value"] >= one["value"] for one in agents.values())
-    assert agents["planner"]["gain_low"] > 0
-    assert agents["expected optimum"]["gain_low"] > 0
+    assert agents["planner"]["gain"] > 0  # surely so by the more patients of its yardstick: test_yardstick.py
+    assert found["plan"]["gain_low"] > 0
     assert found["planner_over_open_loop"]["high"] > 0
 
 
 def test_advice_saves_four_of_five_courses(card):
     found = figures.warm(card)
-    assert found["advised"]["courses"] <= found["all"]["courses"] / 5 + 1
+    assert found["advised"]["courses"] <= found["all"]["courses"] / 5
     assert found["advised"]["value"] >= 0.985 * found["all"]["value"]
-    assert found["advised"]["value_after_search"] >= 0.995 * found["all"]["value_after_search"]
+    assert found["advised"]["value_after_search"] >= 0.99 * found["all"]["value_after_search"]
 
 
 def test_decisions_are_recovered_and_false_claims_stand_out(card):

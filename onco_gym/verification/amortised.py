@@ -31,8 +31,8 @@ from onco_gym.verification.solver import Shortlist, by_lines, permitted
 PATIENTS = 6144
 """Patients that a network learns from; none of them is a patient of an environment."""
 COHORT_SEED = 2**20 + 11
-SHORT = 3
-"""Regimens that are tried as the next line."""
+SHARE = 7
+"""One in so many regimens is tried as the next line."""
 WIDTH = 64
 EPOCHS, BATCH, RATE = 40, 512, 2e-3
 SHARP = 0.02
@@ -56,27 +56,29 @@ class Network:
     weights: dict[str, NDArray[np.float32]]
 
     def shortlist(
-        self, engine: Engine, who: Cases, n: int, count: int = SHORT, among: NDArray[np.bool_] | None = None
+        self, engine: Engine, who: Cases, n: int, count: int | None = None, among: NDArray[np.bool_] | None = None
     ) -> Shortlist:
-        """For :func:`.solver.by_lines`: the ``count`` regimens that are best as the next line, as far as the network knows.
+        """For :func:`.solver.by_lines`: the few regimens that are best as the next line, as far as the network knows.
 
         Args:
             engine: the environment; its actions must be regimens.
             who: (…, n * P) patients: P that one and the same sequence is for; the network looks at the first of them.
             n: sequences wanted.
-            count: how many.
+            count: how many; by default a seventh of them.
             among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         """
         firsts = who.take(np.arange(n) * (who.key.shape[0] // n))
         open_to = permitted(engine, firsts, n)
         asked = open_to if among is None else among
+        few = count or round(len(asked) / SHARE)
         seen = jnp.asarray((features(firsts, open_to) - self.weights["mean"][:, None]) / self.weights["scale"][:, None])
 
         def choose(decisions: Sequence, since: NDArray[np.int32]) -> NDArray[np.bool_]:
-            now = _at(engine, firsts, jnp.asarray(decisions, jnp.int32), jnp.asarray(since))
+            before = decisions if since.any() else decisions[:0]  # at the first visit no course is needed
+            now = _at(engine, firsts, jnp.asarray(before, jnp.int32), jnp.asarray(since))
             logits = np.where(asked, np.asarray(_logits(self.weights, seen, now)), -np.inf)
             out = np.zeros(asked.shape, bool)
-            np.put_along_axis(out, np.argsort(-logits, 0)[:count], True, 0)
+            np.put_along_axis(out, np.argsort(-logits, 0)[:few], True, 0)
             return out & asked
 
         return choose

@@ -134,7 +134,7 @@ def _episode(engine: Engine, found: Finding, i: int) -> str:
 
 def draw(axes: Any, engine: Engine, found: Finding, i: int) -> None:
     """One episode: what was done over what would have been best, the tumour under both, value lost over time."""
-    titles = [regimen.name for regimen in engine.card.regimens]
+    titles = [regimen.name.replace("_", " ") for regimen in engine.card.regimens]
     length = int((found.record.decisions[:, i] >= 0).sum())
     until = int(np.clip(max(length, (found.instead.alive[:, i] > 0.2).sum()) + 2, 6, engine.horizon))
     done = np.where(np.arange(len(found.optimal)) < length, _padded(found, i), -1)[:until]

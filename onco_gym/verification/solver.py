@@ -375,7 +375,7 @@ def by_lines(
         wanted = open_to & (since < horizon)
         if shortlist is not None:
             wanted &= shortlist(decisions, since)
-            tried += 1
+            tried += int(since.any())
         patient, regimen = np.nonzero(wanted.T)
         if not len(patient):
             break
