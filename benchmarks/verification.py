@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,10 +139,11 @@ def rivals(card: str, patients: int = 64) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ values
 
 
-def values(card: str, patients: int = 256, more: int = 1536) -> dict[str, Any]:
+def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) -> dict[str, Any]:
     """Mean values, with each patient's own chance: agents, plans made at the first visit, and hindsight, by the brief search.
 
-    What the best plan gains over the guideline is looked at in ``more`` patients: it is quickly found.
+    What the best plan gains over the guideline is looked at in ``more`` patients: it is quickly found. Where it gains nothing for
+    sure, the plan is looked for over draws of chance, for ``many`` patients: that is slow.
     """
     engine = make_engine(card)
     seed, n = 700, patients
@@ -160,16 +161,18 @@ def values(card: str, patients: int = 256, more: int = 1536) -> dict[str, Any]:
         rows[name] = {"value": level.value, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
     learning = mean(worth["planner"] - worth["plan on what is known"])
     over = {"value": learning.value, "low": learning.low, "high": learning.high}
-    return {"patients": n, "agents": rows, "planner_over_open_loop": over, "plan": planned(engine, more, seed)}
+    plan = planned(engine, more, seed)
+    drawn = planned(engine, many, seed, "drawn") if plan["gain_low"] <= 0 else None
+    return {"patients": n, "agents": rows, "planner_over_open_loop": over, "plan": plan, "plan_over_draws": drawn}
 
 
-def planned(engine: Engine, n: int, seed: int) -> dict[str, float]:
-    """What the best plan is worth in expectation and with each patient's own chance, and its gain over the guideline there."""
+def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"] = "expected") -> dict[str, float]:
+    """What the best plan is worth where it was looked for, and with each patient's own chance, beside the guideline."""
     who = cases(engine, n, seed)
-    plans = optimal(engine, who, effort=BRIEF)
+    plans = optimal(engine, who, mode=mode, effort=BRIEF)
     had, usual = (follow(engine, who, one, False).worth.sum(0) for one in (plans.decisions, played(engine, "guideline", n, seed)))
     gain = mean(had - usual)
-    levels = {"expected": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
+    levels = {"looked_for": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
     return {"patients": n, **levels, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
 
 

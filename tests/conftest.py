@@ -19,6 +19,8 @@ IDS = onco_gym.registered_ids()
 # Every disease in its plain form and every kind of one disease; the others take long to compile.
 EVERY = [pytest.param(env_id, marks=() if "NSCLC" in env_id or env_id.count("-") == 1 else pytest.mark.slow) for env_id in IDS]
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
+OTHERS_SLOW = [CARDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CARDS[1:])]
+"""For what takes long on every card."""
 
 
 MAPPINGS = Path("/proc/self/maps")

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import OTHERS_SLOW
 from scipy.stats import spearmanr
 
 from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, make_agent, rollout
@@ -16,6 +17,7 @@ def interval(values):
     return values.mean() - half, values.mean() + half
 
 
+@pytest.mark.parametrize("card", OTHERS_SLOW, indirect=True)
 def test_guideline_beats_every_constant_and_the_best_constant_beats_random(card):
     engine = make_engine(card, terms=("outcome",))
     guideline = rollout(engine, GuidelineAgent(card), N)
@@ -30,6 +32,7 @@ def test_guideline_beats_every_constant_and_the_best_constant_beats_random(card)
     assert spearmanr(guideline.returns, guideline.weeks).statistic > 0.8
 
 
+@pytest.mark.parametrize("engine", OTHERS_SLOW, indirect=True)
 def test_return_ranks_by_survival_for_random_play(engine):
     run = rollout(engine, RandomAgent(), 1024)
     assert spearmanr(run.returns, run.weeks).statistic > 0.8

@@ -19,10 +19,21 @@ CHECKS = [
     testing.check_masks,
     testing.check_errors,
 ]
+LONG = (testing.check_single_equals_vector, testing.check_finite, testing.check_errors)
+"""Take half a minute each to compile for a workflow."""
+PAIRS = [
+    pytest.param(
+        check,
+        *every.values,
+        marks=pytest.mark.slow if check in LONG and "Workflow" in every.values[0] else every.marks,
+        id=f"{check.__name__}-{every.values[0]}",
+    )
+    for check in CHECKS
+    for every in EVERY
+]
 
 
-@pytest.mark.parametrize("env_id", EVERY)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(("check", "env_id"), PAIRS)
 def test_every_id(check, env_id):
     check(env_id)
 

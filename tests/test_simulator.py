@@ -214,6 +214,7 @@ def value_and_gradient(name):
     return jax.jit(jax.value_and_grad(value))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(name=CARD, seed=st.integers(0, 2**40), direction=st.integers(0, 13))
 def test_expected_is_smooth_in_the_decision(name, seed, direction):

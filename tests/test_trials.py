@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import CARDS
+from conftest import CARDS, OTHERS_SLOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +134,7 @@ def test_an_arm_against_itself_covers_one(nsclc):
     assert 181 <= covered["os"] <= 199, covered
 
 
+@pytest.mark.parametrize("card", OTHERS_SLOW, indirect=True)
 def test_doubling_kill_rates_lengthens_progression_free_survival(card):
     """Every regimen of the card, in the first of its published settings: longer PFS and longer survival, without exception."""
     settings = {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +31,12 @@ from onco_gym.verification import (
     write_report,
 )
 from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
+from onco_gym.verification.course import redrawn
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
 from onco_gym.verification.verify import repeated
 
+module = sys.modules["onco_gym.verification.verify"]  # the package has a function of this name
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
@@ -188,6 +191,17 @@ def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):
     for one in (done, best.decisions):
         assert (late.value >= value_of(engine, who, one, expected=False) - 1e-6).all()
     assert (optimal(engine, who, effort=QUICK).decisions == best.decisions).all()  # remembered
+
+
+def test_over_draws_of_chance_what_is_settled_on_is_no_worse(engine, who, monkeypatch):
+    monkeypatch.setattr(module, "SETTLED", 4)
+    monkeypatch.setattr(module, "SETTLE", Effort(islands=0, moves=16, rounds=2))
+    plan = optimal(engine, who, effort=QUICK)
+    settled = optimal(engine, who, mode="drawn", effort=QUICK)
+    many = redrawn(who, 2**20 + np.arange(4))
+    assert (settled.value >= value_of(engine, many, plan.decisions, expected=False) - 1e-6).all()
+    assert settled.value.mean() > value_of(engine, many, plan.decisions, expected=False).mean()
+    np.testing.assert_allclose(settled.value, value_of(engine, many, settled.decisions, expected=False), atol=1e-5)
 
 
 def test_a_sequence_for_several_is_valued_by_their_mean(engine, who):

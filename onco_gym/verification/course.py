@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
 from onco_gym.rewards import TERMS, Verdict, blend
 from onco_gym.simulator.admit import admit
+from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import one_hot
 from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.step import Events, step
@@ -47,6 +48,14 @@ def cases(engine: Engine, n: int, seed: int = 0) -> Cases:
     seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
     row, key = engine.draw(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
     return Cases(engine.patient(jnp.take(engine.pool, row, axis=0).T), jnp.asarray(key))
+
+
+def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:
+    """(…, n * D) each patient with D other draws of chance, those of these ``numbers`` (D,), patient by patient."""
+    n = who.key.shape[0]
+    salts = ((numbers + 1) * 0x9E3779B9 & 0xFFFFFFFF).astype(np.uint32)
+    many = who.take(np.repeat(np.arange(n), len(numbers)))
+    return many._replace(key=mix(many.key ^ mix(jnp.asarray(np.tile(salts, n)))))
 
 
 class Course(NamedTuple):

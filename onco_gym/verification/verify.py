@@ -12,7 +12,6 @@ from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
@@ -22,9 +21,8 @@ from onco_gym.cards.load import digest
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards.outcome import WEEKS_PER_YEAR
-from onco_gym.simulator.chance import mix
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Cases, Course, Sequence, beside, follow
+from onco_gym.verification.course import Cases, Course, Sequence, beside, follow, redrawn
 from onco_gym.verification.explain import Reason, explain
 from onco_gym.verification.reconstruct import misfit, reconstruct
 from onco_gym.verification.record import Record
@@ -42,6 +40,10 @@ SUSPECT = 25.0
 KEPT = 20_000
 """Solved patients that are remembered."""
 
+SETTLED = 32
+"""Draws of chance over which ``mode="drawn"`` takes the mean."""
+SETTLE = Effort(islands=0, moves=64, rounds=12, patience=6)
+
 _solved: OrderedDict[bytes, tuple[NDArray[np.int32], float]] = OrderedDict()
 
 
@@ -50,7 +52,7 @@ def optimal(
     who: Cases,
     n: int | None = None,
     horizon: int | None = None,
-    mode: Literal["expected", "hindsight"] = "expected",
+    mode: Literal["expected", "drawn", "hindsight"] = "expected",
     starts: Listed[Sequence] = (),
     effort: Effort = USUAL,
     iterations: int = 0,
@@ -65,7 +67,8 @@ def optimal(
         who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that one may be, by what is known.
         n: sequences wanted; by default one for each of ``who``.
         horizon: cycles; by default the environment's.
-        mode: ``expected``: best over draws of chance. ``hindsight``: with each patient's own chance, an upper bound.
+        mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, changed further as long as that
+            gains over draws of chance; slow. ``hindsight``: with each patient's own chance, an upper bound.
         starts: (H, n) sequences to start from, besides those that are found line by line.
         effort: how long to look.
         iterations: of the climb along the gradient, whose result is another start; 0 for none.
@@ -74,9 +77,9 @@ def optimal(
         warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
-    expected = mode == "expected"
+    expected = mode != "hindsight"
     plain = expected and not starts and among is None
-    marks = _marks(engine, who, count, (length, effort, iterations, seed, warm)) if plain else None
+    marks = _marks(engine, who, count, (mode, length, effort, iterations, seed, warm)) if plain else None
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
         return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
@@ -88,6 +91,11 @@ def optimal(
         open_to = permitted(engine, who, count) if among is None else among
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
     plans = improve(engine, who, begun, expected, effort, seed, among)
+    if mode == "drawn":
+        # Not the draws under which regret is taken: what is found must not fit them by chance.
+        many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
+        settled = improve(engine, many, [plans.decisions, lines], False, SETTLE, seed, among)
+        plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
     if marks:
         for i, mark in enumerate(marks):
             _solved[mark] = plans.decisions[:, i].copy(), float(plans.value[i])
@@ -251,13 +259,11 @@ def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: i
     few = max(1, LANES // (2 * n))  # draws at once
 
     def draw(first: int) -> Floats:
-        numbers = np.arange(first, min(first + few, DRAWS))
-        salts = np.array([(seed * DRAWS + number + 1) * 0x9E3779B9 & 0xFFFFFFFF for number in numbers.tolist()], np.uint32)
-        many = who.take(np.tile(np.arange(n), len(numbers)))
-        many = many._replace(key=mix(many.key ^ mix(jnp.asarray(np.repeat(salts, n)))))
-        both = np.concatenate([np.tile(done, len(numbers)), np.tile(best, len(numbers))], 1)
-        totals = totals_of(engine, many, n * len(numbers), both, np.tile(np.arange(n * len(numbers)), 2), False)
-        return (totals[:, n * len(numbers) :] - totals[:, : n * len(numbers)]).reshape(2, -1, n)
+        numbers = seed * DRAWS + np.arange(first, min(first + few, DRAWS))
+        many, count = redrawn(who, numbers), n * len(numbers)
+        both = np.repeat(np.concatenate([done, best], 1), len(numbers), 1)
+        totals = totals_of(engine, many, count, both, np.tile(np.arange(count), 2), False)
+        return np.swapaxes((totals[:, count:] - totals[:, :count]).reshape(2, n, -1), 1, 2)
 
     worth, quality = np.concatenate(beside(draw, range(0, DRAWS, few)), 1)  # (draws, n) each
     return _interval(worth), _interval(quality * WEEKS_PER_YEAR)
