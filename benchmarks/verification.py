@@ -19,18 +19,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents import load_agent, rollout
+from onco_gym.agents import load_agent, play, rollout
 from onco_gym.agents.belief import Cloud
 from onco_gym.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.trials.statistics import mean
 from onco_gym.verification import Cases, cases, follow, misfit, optimal, reconstruct, record, verify
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Sequence
+from onco_gym.verification.course import Sequence, redrawn
 from onco_gym.verification.record import Record
 from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, value_of, values_of
 from onco_gym.verification.verify import LEVEL, compared
 
+DRAWS = 32
+"""Draws of chance under which plan and guideline are played."""
 POLICIES = Path(__file__).parents[1] / "baselines" / "policies"
 Floats = NDArray[np.float64]
 
@@ -142,8 +144,8 @@ def rivals(card: str, patients: int = 64) -> dict[str, Any]:
 def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) -> dict[str, Any]:
     """Mean values, with each patient's own chance: agents, plans made at the first visit, and hindsight, by the brief search.
 
-    What the best plan gains over the guideline is looked at in ``more`` patients: it is quickly found. Where it gains nothing for
-    sure, the plan is looked for over draws of chance, for ``many`` patients: that is slow.
+    What the best plan gains over the guideline is looked at in ``more`` patients: it is quickly found. Looking for a plan over
+    draws of chance takes long: that is for ``many`` patients.
     """
     engine = make_engine(card)
     seed, n = 700, patients
@@ -152,7 +154,7 @@ def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) ->
     sequences["learned"] = played(engine, learned(card), n, seed)
     sequences["expected optimum"] = optimal(engine, who, effort=BRIEF).decisions
     sequences["plan on what is known"] = blind(engine, n, seed)
-    worth = {name: follow(engine, who, one, False).worth.sum(0) for name, one in sequences.items()}
+    worth = {name: follow(engine, who, one, "sampled").worth.sum(0) for name, one in sequences.items()}
     late = optimal(engine, who, mode="hindsight", starts=list(sequences.values()), effort=BRIEF)
     worth["hindsight"] = late.value
     rows = {}
@@ -162,15 +164,24 @@ def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) ->
     learning = mean(worth["planner"] - worth["plan on what is known"])
     over = {"value": learning.value, "low": learning.low, "high": learning.high}
     plan = planned(engine, more, seed)
-    drawn = planned(engine, many, seed, "drawn") if plan["gain_low"] <= 0 else None
+    drawn = planned(engine, many, seed, "drawn")
     return {"patients": n, "agents": rows, "planner_over_open_loop": over, "plan": plan, "plan_over_draws": drawn}
 
 
 def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"] = "expected") -> dict[str, float]:
-    """What the best plan is worth where it was looked for, and with each patient's own chance, beside the guideline."""
+    """What the best plan is worth where it was looked for, and when it is played under draws of chance, beside the guideline.
+
+    Both meet the same chance, :data:`DRAWS` times: others than those over which the plan was looked for.
+    """
     who = cases(engine, n, seed)
     plans = optimal(engine, who, mode=mode, effort=BRIEF)
-    had, usual = (follow(engine, who, one, False).worth.sum(0) for one in (plans.decisions, played(engine, "guideline", n, seed)))
+    many = redrawn(who, np.arange(DRAWS))
+    given = play(engine, load_agent("guideline", engine), engine.receive(*many)).given
+    guided = np.full((engine.horizon, n * DRAWS), engine.scenario.holiday, np.int32)
+    guided[: len(given)] = np.maximum(given, 0)
+    had, usual = (
+        value_of(engine, many, one, "sampled").reshape(n, DRAWS).mean(1) for one in (np.repeat(plans.decisions, DRAWS, 1), guided)
+    )
     gain = mean(had - usual)
     levels = {"looked_for": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
     return {"patients": n, **levels, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onco_gym.agents import load_agent, rollout
+from onco_gym.agents import load_agent, play, rollout
 from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cli import main
@@ -75,17 +75,19 @@ def test_a_course_with_ones_own_chance_is_the_episode(engine, who):
     episodes = rollout(engine, load_agent("guideline", engine), 24, seed=7)
     done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
     done[: len(episodes.given)] = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
-    course = follow(engine, who, done, expected=False)
+    course = follow(engine, who, done, "sampled")
     without = episodes.returns - engine.weights["fairness"] * episodes.terms["fairness"]
     np.testing.assert_allclose(course.worth.sum(0), without, atol=1e-5)
     np.testing.assert_allclose(course.quality.sum(0), episodes.terms["outcome"], atol=1e-5)
+    again = play(engine, load_agent("guideline", engine), engine.receive(*who))
+    np.testing.assert_array_equal(again.given, episodes.given)
 
 
 def test_the_expected_reading_is_close_to_the_mean_over_draws(engine, who):
     done = random_sequences(engine, 24)
-    expected = follow(engine, who, done, expected=True).worth.sum(0)
+    expected = follow(engine, who, done, "expected").worth.sum(0)
     draws = [
-        follow(engine, who._replace(key=who.key + jnp.uint32(7919 * k)), done, expected=False).worth.sum(0) for k in range(1, 121)
+        follow(engine, who._replace(key=who.key + jnp.uint32(7919 * k)), done, "sampled").worth.sum(0) for k in range(1, 121)
     ]
     mean = np.mean(draws, 0)
     assert abs(expected.mean() - mean.mean()) < 0.03 * mean.mean()
@@ -189,7 +191,7 @@ def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):
     best = optimal(engine, who, effort=QUICK)
     late = optimal(engine, who, mode="hindsight", starts=[done, best.decisions], effort=QUICK)
     for one in (done, best.decisions):
-        assert (late.value >= value_of(engine, who, one, expected=False) - 1e-6).all()
+        assert (late.value >= value_of(engine, who, one, "sampled") - 1e-6).all()
     assert (optimal(engine, who, effort=QUICK).decisions == best.decisions).all()  # remembered
 
 
@@ -199,9 +201,19 @@ def test_over_draws_of_chance_what_is_settled_on_is_no_worse(engine, who, monkey
     plan = optimal(engine, who, effort=QUICK)
     settled = optimal(engine, who, mode="drawn", effort=QUICK)
     many = redrawn(who, 2**20 + np.arange(4))
-    assert (settled.value >= value_of(engine, many, plan.decisions, expected=False) - 1e-6).all()
-    assert settled.value.mean() > value_of(engine, many, plan.decisions, expected=False).mean()
-    np.testing.assert_allclose(settled.value, value_of(engine, many, settled.decisions, expected=False), atol=1e-5)
+    assert (settled.value >= value_of(engine, many, plan.decisions, "weighed") - 1e-6).all()
+    assert settled.value.mean() > value_of(engine, many, plan.decisions, "weighed").mean()
+    np.testing.assert_allclose(settled.value, value_of(engine, many, settled.decisions, "weighed"), atol=1e-5)
+
+
+def test_weighing_death_changes_no_mean_and_makes_it_surer(engine, who):
+    n, draws = who.key.shape[0], 200
+    many = redrawn(who, np.arange(draws))
+    done = np.repeat(by_lines(engine, who, n, engine.horizon, lines=0)[0], draws, 1)
+    weighed, sampled = (value_of(engine, many, done, reading).reshape(n, draws) for reading in ("weighed", "sampled"))
+    error = np.sqrt((weighed.var(1) + sampled.var(1)).sum() / draws) / n
+    assert abs(weighed.mean() - sampled.mean()) < 4 * error
+    assert weighed.var(1).mean() < 0.7 * sampled.var(1).mean()
 
 
 def test_a_sequence_for_several_is_valued_by_their_mean(engine, who):

@@ -108,6 +108,20 @@ def rollout(
         raise AgentError(f"at least one patient is needed, not {n}")
     seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
     encounter, observation, mask, _ = engine.admit(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
+    return play(engine, agent, (encounter, observation, mask), keep_observations, on_cycle, keep_steps)
+
+
+def play(
+    engine: Engine,
+    agent: Agent,
+    visit: tuple[Encounter, jax.Array, jax.Array],
+    keep_observations: bool = False,
+    on_cycle: Callable[[int, int], None] | None = None,
+    keep_steps: bool = False,
+) -> Episodes:
+    """As :func:`rollout`, from a first ``visit`` of any patients on, made by ``engine.receive(patient, key)``; it is used up."""
+    encounter, observation, mask = visit
+    n = len(mask)
     ledger = engine.ledger()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []

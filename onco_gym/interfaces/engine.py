@@ -1,7 +1,7 @@
 """The compiled simulator behind every environment of a card.
 
-An engine holds a card's arrays and a pool of patients, and compiles what environments need: ``admit``, ``step`` and
-``readmit`` hand out observations batch first; the functions they are made of keep the batch last.
+An engine holds a card's arrays and a pool of patients, and compiles what environments need: ``admit`` (patients of the pool),
+``receive`` (any), ``step`` and ``readmit`` hand out observations batch first; the functions they are made of keep the batch last.
 Environments with the same card, kind, cohort and weights share one engine, so each function is compiled once.
 """
 
@@ -96,6 +96,7 @@ class Engine:
         self.pool = jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
         self.single: Any = None  # compiled for one patient, by the single environment
         self.admit = jax.jit(self._admit)
+        self.receive = jax.jit(self._receive)
         self.step = jax.jit(self._step, donate_argnums=(0, 1))
         self.readmit = jax.jit(self._readmit, donate_argnums=(0, 1))
 
@@ -209,6 +210,11 @@ class Engine:
         encounter = self.begin(*self.draw(seat))
         observation, mask = self.look(encounter)
         return encounter, observation.T, mask.T, self.options(encounter.journey).T
+
+    def _receive(self, patient: Patient, key: jax.Array) -> tuple[Encounter, jax.Array, jax.Array]:
+        encounter = self.first_visit(patient, key)
+        observation, mask = self.look(encounter)
+        return encounter, observation.T, mask.T
 
     def _step(
         self, encounter: Encounter, ledger: Ledger, action: jax.Array

@@ -129,9 +129,9 @@ def _at(engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array) -> j
     def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
         journey, kept = carry
         kept = jnp.where(journey.state.cycle == since, where(engine, journey), kept)
-        return (advance(engine, journey, decision, expected=True)[0], kept), None
+        return (advance(engine, journey, decision, reading="expected")[0], kept), None
 
-    start = begin(engine, who, expected=True)
+    start = begin(engine, who, reading="expected")
     return jax.lax.scan(cycle, (start, where(engine, start)), decisions)[0][1]
 
 

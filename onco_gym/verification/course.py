@@ -1,6 +1,7 @@
 """The course of patients under a given sequence of decisions, and what it is worth.
 
-Two readings: *expected*, chance by its mean, which is smooth in the decisions; *sampled*, with each patient's own chance. The
+Three readings: *expected*, chance by its mean, which is smooth in the decisions; *sampled*, with each patient's own chance;
+*weighed*, with that chance but for death, which becomes a weight, so that a mean over few draws of chance is known well. The
 worth is the environment's own reward, but for the fairness term, which belongs to no single patient.
 """
 
@@ -8,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
 from onco_gym.rewards import TERMS, Verdict, blend
 from onco_gym.simulator.admit import admit
-from onco_gym.simulator.chance import mix
+from onco_gym.simulator.chance import Sampled, Weighed, mix
 from onco_gym.simulator.observation import one_hot
 from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.step import Events, step
@@ -27,6 +28,9 @@ QUALITY = list(TERMS).index("outcome")
 LANES = 256
 """Patients that are followed at once."""
 T = TypeVar("T")
+
+Reading = Literal["expected", "weighed", "sampled"]
+"""How chance is read; see the module."""
 
 Sequence = NDArray[np.int32]
 """(H, n) a regimen's index for every cycle and patient."""
@@ -63,7 +67,7 @@ class Course(NamedTuple):
 
     worth: Any  # (H, n) reward, the fairness term left out
     quality: Any  # (H, n) quality-adjusted life years
-    alive: Any  # (H, n) at the end of the cycle, 1 or 0; in the expected reading the probability
+    alive: Any  # (H, n) at the end of the cycle, 1 or 0 if sampled, else the probability
     volume: Any  # (H, n) log cm3 at the end of the cycle
     clones: Any  # (H, K, n) log cm3 at its start
     given: Any  # (H, n) int32 regimen given: what was decided, or a pause where that could not be given
@@ -71,41 +75,46 @@ class Course(NamedTuple):
     severe: Any  # (H, n) grade 3+ event; in the expected reading the probability
 
 
-def follow(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> Course:
+def follow(engine: Engine, who: Cases, decisions: Sequence, reading: Reading = "expected") -> Course:
     """The course of n patients under ``decisions`` (H, n), as NumPy arrays."""
 
     def some(rows: NDArray[np.intp]) -> Course:
-        return _follow(engine, who.take(rows), jnp.asarray(decisions[:, rows], jnp.int32), expected)
+        return _follow(engine, who.take(rows), jnp.asarray(decisions[:, rows], jnp.int32), reading)
 
     return Course(*in_parts(some, decisions.shape[1]))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _follow(engine: Engine, who: Cases, decisions: jax.Array, expected: bool) -> Course:
+def _follow(engine: Engine, who: Cases, decisions: jax.Array, reading: Reading) -> Course:
     def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, Course]:
-        after, events, terms, said = move(engine, journey, decision, expected)
+        after, events, terms, said = move(engine, journey, decision, reading)
         state = after.state
         seen = (state.alive, state.volume, journey.state.clones, state.last, said.code, events.severe * events.lived)
         return after, Course(blend(engine.weights, terms), terms[QUALITY], *seen)
 
-    return jax.lax.scan(cycle, begin(engine, who, expected), decisions)[1]
+    return jax.lax.scan(cycle, begin(engine, who, reading), decisions)[1]
 
 
-def begin(engine: Engine, who: Cases, expected: bool) -> Journey:
+def begin(engine: Engine, who: Cases, reading: Reading) -> Journey:
     """The first visit."""
-    return admit(engine.scenario, engine.params, who.patient, who.key, expected)
+    return admit(engine.scenario, engine.params, who.patient, who.key, reading == "expected")
 
 
-def move(engine: Engine, journey: Journey, decision: jax.Array, expected: bool) -> tuple[Journey, Events, jax.Array, Verdict]:
+def move(engine: Engine, journey: Journey, decision: jax.Array, reading: Reading) -> tuple[Journey, Events, jax.Array, Verdict]:
     """A cycle under ``decision`` (n,): the journey after it, events, (terms, n) and the verdict; see :meth:`Engine.personal`."""
-    after, events = advance(engine, journey, decision, expected)
-    return after, events, *engine.personal(engine.hear(crisp(journey) if expected else journey), journey, after, events)
+    after, events = advance(engine, journey, decision, reading)
+    return (
+        after,
+        events,
+        *engine.personal(engine.hear(crisp(journey) if reading == "expected" else journey), journey, after, events),
+    )
 
 
-def advance(engine: Engine, journey: Journey, decision: jax.Array, expected: bool) -> tuple[Journey, Events]:
-    """A cycle under ``decision`` (n,), in either reading."""
+def advance(engine: Engine, journey: Journey, decision: jax.Array, reading: Reading) -> tuple[Journey, Events]:
+    """A cycle under ``decision`` (n,), in any reading."""
+    expected = reading == "expected"
     acts = one_hot(decision, len(engine.scenario.regimens)) if expected else decision
-    return step(engine.scenario, engine.params, journey, acts, expected)
+    return step(engine.scenario, engine.params, journey, acts, expected, draw=Weighed if reading == "weighed" else Sampled)
 
 
 def crisp(journey: Journey) -> Journey:

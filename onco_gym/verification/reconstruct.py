@@ -91,7 +91,7 @@ def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> Observed:
         )
         return after, seen
 
-    return jax.lax.scan(cycle, begin(engine, who, False), decisions)[1]
+    return jax.lax.scan(cycle, begin(engine, who, "sampled"), decisions)[1]
 
 
 class _Noted:
@@ -236,7 +236,7 @@ def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, 
     scenario, weights = engine.scenario, engine.card.inverse
     n, count = who.key.shape[0], len(scenario.regimens)
     wide = BEAM * count
-    start = begin(engine, who, False)
+    start = begin(engine, who, "sampled")
     start = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=-1), start)
     lone = jnp.where(jnp.arange(BEAM) == 0, 0.0, -1e9) + jnp.zeros((n, BEAM))
     options = jnp.tile(jnp.arange(count, dtype=jnp.int32), n * BEAM)
@@ -286,4 +286,4 @@ def _claimed(engine: Engine, who: Cases, observed: Observed, decisions: jax.Arra
     def cycle(journey: Journey, at: tuple[Observed, jax.Array]) -> tuple[Journey, jax.Array]:
         return _explained(engine, journey, at[1], at[0])
 
-    return jax.lax.scan(cycle, begin(engine, who, False), (observed, decisions))[1]
+    return jax.lax.scan(cycle, begin(engine, who, "sampled"), (observed, decisions))[1]

@@ -41,7 +41,7 @@ def worth_of(engine: Engine, who: Cases, weights: jax.Array) -> jax.Array:
         terms = reward_terms(scenario, params, Scene(journey, after, USUAL, events, said, nobody), SMOOTH)
         return after, blend(engine.weights, terms)
 
-    return jnp.sum(jax.lax.scan(cycle, begin(engine, who, True), weights)[1], 0)
+    return jnp.sum(jax.lax.scan(cycle, begin(engine, who, "expected"), weights)[1], 0)
 
 
 def stretch_of(horizon: int) -> NDArray[np.int32]:

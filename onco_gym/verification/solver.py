@@ -25,7 +25,7 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import blend
 from onco_gym.simulator.state import Journey
-from onco_gym.verification.course import QUALITY, Cases, Sequence, advance, begin, beside, crisp, move
+from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, beside, crisp, move
 
 LANES = 2048
 """Courses that are simulated at once."""
@@ -94,7 +94,7 @@ def improve(
     engine: Engine,
     who: Cases,
     starts: Listed[Sequence],
-    expected: bool = True,
+    reading: Reading = "expected",
     effort: Effort = USUAL,
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
@@ -106,7 +106,7 @@ def improve(
         engine: the environment; its actions must be regimens.
         who: (…, n * P) patients: P that one and the same sequence is for, patient by patient.
         starts: (H, n) sequences to start from.
-        expected: the reading in which sequences are valued; if not, with each patient's own chance.
+        reading: the reading in which sequences are valued.
         effort: how long to look.
         seed: of the changes that are tried.
         among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
@@ -123,7 +123,7 @@ def improve(
         some = np.arange(first, min(first + BLOCK, n))
         rng = np.random.default_rng([seed, 11, first])
         rows = jnp.asarray((some[:, None] * size + np.arange(size)).reshape(-1))
-        return _search(engine, who.take(rows), pool[:, :, some], open_to[:, some], fixed[some], expected, effort, rng)
+        return _search(engine, who.take(rows), pool[:, :, some], open_to[:, some], fixed[some], reading, effort, rng)
 
     parts = beside(block, range(0, n, BLOCK))
     joined = (np.concatenate([getattr(part, name) for part in parts], -1) for name in ("decisions", "value", "tried"))
@@ -136,7 +136,7 @@ def _search(
     pool: Sequence,
     open_to: NDArray[np.bool_],
     since: NDArray[np.int32],
-    expected: bool,
+    reading: Reading,
     effort: Effort,
     rng: np.random.Generator,
 ) -> Plans:
@@ -146,7 +146,7 @@ def _search(
     def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
         """(C, m) of sequences (H, C, m) for ``patient`` (m,)."""
         horizon, count, m = sequences.shape
-        return values_of(engine, who, n, sequences.reshape(horizon, -1), np.tile(patient, count), expected).reshape(count, m)
+        return values_of(engine, who, n, sequences.reshape(horizon, -1), np.tile(patient, count), reading).reshape(count, m)
 
     each = np.arange(n)
     worth, tried = valued(pool, each), np.full(n, pool.shape[1], np.int64)
@@ -280,7 +280,7 @@ def permitted(engine: Engine, who: Cases, n: int) -> NDArray[np.bool_]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _permitted(engine: Engine, who: Cases) -> jax.Array:
-    journey = begin(engine, who, False)
+    journey = begin(engine, who, "sampled")
     state = journey.state
     hearing = engine.hear(journey._replace(state=state._replace(result_cycle=jnp.zeros_like(state.result_cycle))))
     forbidden = VERDICTS.index("contraindicated")
@@ -288,21 +288,21 @@ def _permitted(engine: Engine, who: Cases) -> jax.Array:
     return jnp.stack(codes) != forbidden
 
 
-def value_of(engine: Engine, who: Cases, decisions: Sequence, expected: bool = True) -> NDArray[np.float32]:
+def value_of(engine: Engine, who: Cases, decisions: Sequence, reading: Reading = "expected") -> NDArray[np.float32]:
     """(n,) the value of ``decisions`` (H, n)."""
     n = decisions.shape[1]
-    return values_of(engine, who, n, decisions, np.arange(n), expected)
+    return values_of(engine, who, n, decisions, np.arange(n), reading)
 
 
 def values_of(
-    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], expected: bool = True
+    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
     """(L,) the value of ``sequences`` (H, L) for ``patient`` (L,), out of the n in ``who`` (…, n * P): the mean over P."""
-    return totals_of(engine, who, n, sequences, patient, expected)[0]
+    return totals_of(engine, who, n, sequences, patient, reading)[0]
 
 
 def totals_of(
-    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], expected: bool = True
+    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
     """(2, L) as :func:`values_of`: the value, and the quality-adjusted life years in it."""
     size = who.key.shape[0] // n
@@ -311,7 +311,7 @@ def totals_of(
     for start in range(0, len(patient), at_once):
         some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
         decisions = jnp.asarray(sequences[:, some], jnp.int32)
-        out[:, some] = np.asarray(_totals(engine, _taken(who, patient[some], size), decisions, size, expected))
+        out[:, some] = np.asarray(_totals(engine, _taken(who, patient[some], size), decisions, size, reading))
     return out
 
 
@@ -322,15 +322,15 @@ def _taken(who: Cases, patient: jax.Array, size: int) -> Cases:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
-def _totals(engine: Engine, who: Cases, decisions: jax.Array, size: int, expected: bool) -> jax.Array:
+def _totals(engine: Engine, who: Cases, decisions: jax.Array, size: int, reading: Reading) -> jax.Array:
     """(2, L) of ``decisions`` (H, L) for ``who`` (…, L * size)."""
 
     def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
         journey, total = carry
-        after, _, terms, _ = move(engine, journey, jnp.repeat(decision, size), expected)
+        after, _, terms, _ = move(engine, journey, jnp.repeat(decision, size), reading)
         return (after, total + jnp.stack([blend(engine.weights, terms), terms[QUALITY]])), None
 
-    start = begin(engine, who, expected), jnp.zeros((2, *who.key.shape))
+    start = begin(engine, who, reading), jnp.zeros((2, *who.key.shape))
     total = jax.lax.scan(cycle, start, decisions)[0][1]
     return jnp.mean(total.reshape(2, -1, size), 2)
 
@@ -454,7 +454,7 @@ def _line(
         begun = time >= since
         on = carry.on & begun & (regimen >= 0)
         decision = jnp.where(begun, jnp.where(on, regimen, otherwise[::size]), planned)
-        after, events = advance(engine, carry.journey, jnp.repeat(decision, size), expected=True)
+        after, events = advance(engine, carry.journey, jnp.repeat(decision, size), reading="expected")
         terms, _ = engine.personal(hearing, carry.journey, after, events)
         value = carry.value + blend(engine.weights, terms)
         done = (jnp.mean((after.state.progressed > 0.5).reshape(lanes, size), 1) > 0.5) & begun
@@ -462,7 +462,7 @@ def _line(
         end = jnp.where(carry.on & ~still, time + 1, carry.end)
         return _Carry(after, value, still, end), decision
 
-    start = begin(engine, who, expected=True)
+    start = begin(engine, who, reading="expected")
     horizon = decisions.shape[0]
     carry = _Carry(start, jnp.zeros(who.key.shape), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
     carry, given = jax.lax.scan(cycle, carry, (jnp.arange(horizon), decisions))

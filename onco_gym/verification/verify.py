@@ -22,7 +22,7 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards.outcome import WEEKS_PER_YEAR
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Cases, Course, Sequence, beside, follow, redrawn
+from onco_gym.verification.course import Cases, Course, Reading, Sequence, beside, follow, redrawn
 from onco_gym.verification.explain import Reason, explain
 from onco_gym.verification.reconstruct import misfit, reconstruct
 from onco_gym.verification.record import Record
@@ -40,9 +40,9 @@ SUSPECT = 25.0
 KEPT = 20_000
 """Solved patients that are remembered."""
 
-SETTLED = 32
-"""Draws of chance over which ``mode="drawn"`` takes the mean."""
-SETTLE = Effort(islands=0, moves=64, rounds=12, patience=6)
+SETTLED = 16
+"""Draws of chance over which ``mode="drawn"`` takes the mean, death being weighed."""
+SETTLE = Effort(islands=0, moves=64, rounds=24, patience=8)
 
 _solved: OrderedDict[bytes, tuple[NDArray[np.int32], float]] = OrderedDict()
 
@@ -77,8 +77,8 @@ def optimal(
         warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
-    expected = mode != "hindsight"
-    plain = expected and not starts and among is None
+    reading: Reading = "sampled" if mode == "hindsight" else "expected"
+    plain = mode != "hindsight" and not starts and among is None
     marks = _marks(engine, who, count, (mode, length, effort, iterations, seed, warm)) if plain else None
     if marks and all(mark in _solved for mark in marks):
         rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
@@ -90,11 +90,11 @@ def optimal(
     if iterations:
         open_to = permitted(engine, who, count) if among is None else among
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
-    plans = improve(engine, who, begun, expected, effort, seed, among)
+    plans = improve(engine, who, begun, reading, effort, seed, among)
     if mode == "drawn":
         # Not the draws under which regret is taken: what is found must not fit them by chance.
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
-        settled = improve(engine, many, [plans.decisions, lines], False, SETTLE, seed, among)
+        settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
         plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
     if marks:
         for i, mark in enumerate(marks):
@@ -203,16 +203,16 @@ def verify(
     # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
     brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
-    ended = improve(engine, who, [done, lines, plans.decisions], True, brief, seed, since=lengths)
+    ended = improve(engine, who, [done, lines, plans.decisions], "expected", brief, seed, since=lengths)
     done, better = ended.decisions, ended.value > plans.value  # what was done may be the best that was found
     plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)
     stage("courses")
-    was, instead = (follow(engine, who, one, True) for one in (done, plans.decisions))
-    own = follow(engine, who, done, False)
+    was, instead = (follow(engine, who, one) for one in (done, plans.decisions))
+    own = follow(engine, who, done, "sampled")
     stage("draws of chance")
     regret, weeks = compared(engine, who, done, plans.decisions, seed)
     stage("hindsight")
-    late = improve(engine, who, [done, plans.decisions], False, brief, seed)
+    late = improve(engine, who, [done, plans.decisions], "sampled", brief, seed)
     stage("fit to what was seen")
     claimed = misfit(engine, who, episodes.observed, episodes.decisions).sum(0)
     inferred = reconstruct(engine, who, episodes.observed)
@@ -262,7 +262,7 @@ def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: i
         numbers = seed * DRAWS + np.arange(first, min(first + few, DRAWS))
         many, count = redrawn(who, numbers), n * len(numbers)
         both = np.repeat(np.concatenate([done, best], 1), len(numbers), 1)
-        totals = totals_of(engine, many, count, both, np.tile(np.arange(count), 2), False)
+        totals = totals_of(engine, many, count, both, np.tile(np.arange(count), 2), "sampled")
         return np.swapaxes((totals[:, count:] - totals[:, :count]).reshape(2, n, -1), 1, 2)
 
     worth, quality = np.concatenate(beside(draw, range(0, DRAWS, few)), 1)  # (draws, n) each
