@@ -113,10 +113,10 @@ def learned(card: str) -> str:
     return str(next(POLICIES.glob(f"{ {'nsclc': 'NSCLC'}.get(card, card.title()) }-v0/guided_ppo-0.onnx")))
 
 
-def rivals(card: str, patients: int = 64) -> dict[str, Any]:
+def rivals(card: str, patients: int = 64, seed: int = 500) -> dict[str, Any]:
     """The solver's sequences against those of others, in expectation; shares of patients for whom the other is better."""
     engine = make_engine(card)
-    seed, n = 500, patients
+    n = patients
     who = cases(engine, n, seed)
     plans, brief = optimal(engine, who), optimal(engine, who, effort=BRIEF)
     found: dict[str, Any] = {"patients": n, "optimum": float(plans.value.mean()), "tried": float(plans.tried.mean())}
