@@ -113,7 +113,7 @@ def learned(card: str) -> str:
     return str(next(POLICIES.glob(f"{ {'nsclc': 'NSCLC'}.get(card, card.title()) }-v0/guided_ppo-0.onnx")))
 
 
-def rivals(card: str, patients: int = 64, seed: int = 500) -> dict[str, Any]:
+def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
     """The solver's sequences against those of others, in expectation; shares of patients for whom the other is better."""
     engine = make_engine(card)
     n = patients

@@ -63,9 +63,9 @@ class Effort:
     """
 
     lines: int = 4
-    islands: int = 4
+    islands: int = 8
     draws: int = 15
-    moves: int = 160
+    moves: int = 320
     rounds: int = 80
     patience: int = 20
 
