@@ -16,6 +16,7 @@ from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
+from onco_gym.simulator import tumour
 from onco_gym.verification import (
     Effort,
     RecordError,
@@ -32,6 +33,7 @@ from onco_gym.verification import (
 )
 from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
 from onco_gym.verification.course import redrawn
+from onco_gym.verification.explain import effects, within
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
 from onco_gym.verification.verify import repeated
@@ -405,3 +407,29 @@ def _slope_of(engine):
     if engine not in _SLOPES:
         _SLOPES[engine] = jax.jit(jax.grad(lambda weights, who: jnp.sum(worth_of(engine, who, weights))))
     return _SLOPES[engine]
+
+
+def test_what_reasons_say_a_regimen_takes_off_is_what_the_simulator_takes_off():
+    engine = make_engine("breast")  # some of its drugs slow growth instead of killing
+    who, params, scenario = cases(engine, 4, seed=3), engine.params, engine.scenario
+    count, kinds = len(scenario.regimens), len(scenario.mechanisms)
+    immune, static = np.flatnonzero(scenario.immune), np.flatnonzero(scenario.static)
+    assert len(static)
+    clones = np.linspace(2.0, 0.5, len(params.fitness))
+    start = jnp.repeat(jnp.asarray(clones, jnp.float32)[:, None], count, 1)
+    for i in range(4):
+
+        def after(effect, i=i):
+            killed = tumour.clone_kill(params, effect, effect[immune], immune, static)
+            growth = who.patient.growth[i] * tumour.brake(params, effect, static)
+            return tumour.grow(params, growth, start, tumour.log_volume(start), killed)[0]
+
+        effect = jnp.asarray(params.regimens)[:count, :kinds].T * who.patient.sensitivity[:, i][:, None]
+        taken = after(jnp.zeros_like(effect)) - after(effect)
+        np.testing.assert_allclose(effects(engine, who, i, clones)[:count].T, taken, atol=0.01)
+
+
+def test_a_title_inside_a_sentence():
+    assert within("Bypass by MET") == "bypass by MET"
+    assert within("RB1 loss") == "RB1 loss"
+    assert within("T790M") == "T790M"

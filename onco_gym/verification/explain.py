@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.simulator.tumour import SMALL as SMALL_VOLUME
 from onco_gym.verification.course import Cases, Course, Sequence
 from onco_gym.verification.solver import value_of
 
@@ -17,7 +18,7 @@ STRETCHES = 8
 SMALL = 0.01
 """Value below which a difference is not worth a word."""
 KILLS = 0.04
-"""Log kill per cycle by which one regimen counts as better than another."""
+"""Log volume per cycle by which one regimen counts as better than another."""
 HARMS = 0.02
 """Probability of a grade 3+ event per cycle, likewise."""
 
@@ -108,14 +109,11 @@ def _reason(
 def _cause(
     engine: Engine, who: Cases, i: int, first: int, last: int, given: int, better: int, was: Course, instead: Course
 ) -> tuple[str, str]:
-    card, scenario = engine.card, engine.scenario
-    sensitivity = np.asarray(who.patient.sensitivity[:, i], float)
-    mechanisms = len(scenario.mechanisms)
-    kills = np.asarray(engine.params.regimens)[:, :mechanisms] * sensitivity  # (2R, M)
+    card = engine.card
     clones = was.clones[first, :, i].astype(float)
     share = np.exp(clones - clones.max())
     share /= share.sum()
-    hit = kills @ (1 - np.asarray(engine.params.resistance, float)).T  # (2R, K)
+    hit = effects(engine, who, i, clones)
     mean = hit @ share
     names = card.regimens
     if mean[better] - mean[given] > KILLS:
@@ -124,12 +122,12 @@ def _cause(
             worst = int(np.argmax(share * (hit[given, 0] - hit[given])))
             title = card.clones[worst].title
             return "resistance", (
-                f"By then {100 * share[worst]:.0f}% of the tumour resisted it ({title[0].lower()}{title[1:]}); "
-                f"the other kills {_times(mean[better], mean[given])} as much a cycle."
+                f"By then {100 * share[worst]:.0f}% of the tumour resisted it ({within(title)}); "
+                f"the other takes {_times(mean[better], mean[given])} as much off it a cycle."
             )
         if hit[given, 0] <= KILLS and names[given].active:
             return "sensitivity", f"This tumour is hardly sensitive to {names[given].title}."
-        return "sensitivity", f"It kills {_times(mean[better], mean[given])} as much a cycle in this tumour."
+        return "sensitivity", f"It takes {_times(mean[better], mean[given])} as much off this tumour a cycle."
     at = slice(first, last), i
     severe = [100 * float(course.severe[at].sum() / max(course.alive[at].sum(), 1e-6)) for course in (was, instead)]
     if severe[0] - severe[1] > 100 * HARMS:
@@ -138,6 +136,23 @@ def _cause(
     if was.verdict[first, i] < instead.verdict[first, i]:
         return "evidence", f"The panel calls what was given {verdicts[0]}, the other {verdicts[1]}."
     return "order", "It is a matter of order: the one is worth more now, the other keeps for later."
+
+
+def effects(engine: Engine, who: Cases, i: int, clones: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(2R, K) log volume that a cycle of each regimen takes off each clone: what it kills, and the growth that it holds back."""
+    params, mechanisms = engine.params, len(engine.scenario.mechanisms)
+    effect = np.asarray(params.regimens, float)[:, :mechanisms] * np.asarray(who.patient.sensitivity[:, i], float)  # (2R, M)
+    reach = 1 - np.asarray(params.resistance, float)  # (K, M)
+    static = np.asarray(engine.scenario.static, bool)
+    room = float(params.log_capacity) - max(float(np.logaddexp.reduce(clones)), SMALL_VOLUME)
+    growth = float(who.patient.growth[i]) * max(room, 0.0) * np.asarray(params.fitness, float)  # (K,)
+    slowed = effect[:, static] @ reach[:, static].T
+    return effect[:, ~static] @ reach[:, ~static].T + growth * slowed / (1 + slowed)
+
+
+def within(title: str) -> str:
+    """A title inside a sentence: names such as RB1 stay as they are."""
+    return title if title[1:2] != title[1:2].lower() or title[1:2].isdigit() else title[0].lower() + title[1:]
 
 
 def _times(more: float, less: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onco_gym.interfaces.engine import Engine
-from onco_gym.pages import NOTE, colour, figure, section, table, write_page
+from onco_gym.pages import COLOURS, NOTE, colour, figure, section, table, write_page
 from onco_gym.verification.verify import LEVEL, Finding
 
 SHOWN = 8
@@ -145,11 +145,9 @@ def draw(axes: Any, engine: Engine, found: Finding, i: int) -> None:
     for height, row in ((1, done), (0, best)):
         for start, end, regimen in _runs(row):
             if regimen >= 0:
-                top.barh(
-                    height, end - start, left=start, height=0.8, color=colour(used.index(regimen)), edgecolor="white", lw=0.5
-                )
+                top.barh(height, end - start, left=start, height=0.8, **_look(used.index(regimen)))
     for regimen in used:
-        top.barh(0, 0, color=colour(used.index(regimen)), label=titles[regimen])
+        top.barh(0, 0, label=titles[regimen], **_look(used.index(regimen)))
     top.set(yticks=(0, 1), yticklabels=("best", "done"), xlim=(0, until))
     top.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, fontsize=8)
     cycles = np.arange(1, until + 1)
@@ -166,6 +164,12 @@ def draw(axes: Any, engine: Engine, found: Finding, i: int) -> None:
             part.spines[side].set_visible(False)
         if length < until:
             part.axvline(length, color="0.5", lw=0.8, ls=":")
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Colour of the ``number``-th regimen, hatched once the colours are used up."""
+    hatch = ("", "////", "....", "xxxx")[number // len(COLOURS) % 4]
+    return {"color": colour(number), "hatch": hatch, "edgecolor": "white", "lw": 0.5}
 
 
 def _padded(found: Finding, i: int) -> Any:
