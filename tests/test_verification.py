@@ -16,7 +16,6 @@ from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
-from onco_gym.simulator import tumour
 from onco_gym.verification import (
     Effort,
     RecordError,
@@ -409,24 +408,23 @@ def _slope_of(engine):
     return _SLOPES[engine]
 
 
-def test_what_reasons_say_a_regimen_takes_off_is_what_the_simulator_takes_off():
+def test_what_reasons_say_a_regimen_takes_off_is_what_a_cycle_takes_off():
     engine = make_engine("breast")  # some of its drugs slow growth instead of killing
-    who, params, scenario = cases(engine, 4, seed=3), engine.params, engine.scenario
-    count, kinds = len(scenario.regimens), len(scenario.mechanisms)
-    immune, static = np.flatnonzero(scenario.immune), np.flatnonzero(scenario.static)
-    assert len(static)
-    clones = np.linspace(2.0, 0.5, len(params.fitness))
-    start = jnp.repeat(jnp.asarray(clones, jnp.float32)[:, None], count, 1)
+    who, count = cases(engine, 4, seed=3), len(engine.scenario.regimens)
+    ones = jnp.ones_like(who.patient.adherence)
+    who = who._replace(patient=who.patient._replace(adherence=ones, delay=0 * ones))
+    acts = np.asarray(engine.params.regimens)[:count, : len(engine.scenario.mechanisms)] > 0
+    late = acts[:, np.asarray(engine.scenario.immune)].any(1)  # an immune response takes its time
+    assert acts[~late][:, np.asarray(engine.scenario.static)].any()
     for i in range(4):
-
-        def after(effect, i=i):
-            killed = tumour.clone_kill(params, effect, effect[immune], immune, static)
-            growth = who.patient.growth[i] * tumour.brake(params, effect, static)
-            return tumour.grow(params, growth, start, tumour.log_volume(start), killed)[0]
-
-        effect = jnp.asarray(params.regimens)[:count, :kinds].T * who.patient.sensitivity[:, i][:, None]
-        taken = after(jnp.zeros_like(effect)) - after(effect)
-        np.testing.assert_allclose(effects(engine, who, i, clones)[:count].T, taken, atol=0.01)
+        row = np.tile(np.arange(count, dtype=np.int32), (2, 1))
+        course = follow(engine, who.take(np.full(count, i)), row)
+        compared = ~late & (course.given[0] == row[0])
+        assert compared.sum() > 5
+        after = course.clones[1]
+        taken = after[:, [engine.scenario.holiday]] - after
+        said = effects(engine, who, i, course.clones[0, :, 0])[:count].T
+        np.testing.assert_allclose(said[:, compared], taken[:, compared], atol=1e-3)
 
 
 def test_a_title_inside_a_sentence():

@@ -1,15 +1,18 @@
 """Where an episode lost value, and why, in plain words."""
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
-from onco_gym.simulator.tumour import SMALL as SMALL_VOLUME
+from onco_gym.simulator import tumour
 from onco_gym.verification.course import Cases, Course, Sequence
 from onco_gym.verification.solver import value_of
 
@@ -113,7 +116,7 @@ def _cause(
     clones = was.clones[first, :, i].astype(float)
     share = np.exp(clones - clones.max())
     share /= share.sum()
-    hit = effects(engine, who, i, clones)
+    hit = effects(engine, who, i, was.clones[first, :, i])
     mean = hit @ share
     names = card.regimens
     if mean[better] - mean[given] > KILLS:
@@ -138,16 +141,24 @@ def _cause(
     return "order", "It is a matter of order: the one is worth more now, the other keeps for later."
 
 
-def effects(engine: Engine, who: Cases, i: int, clones: NDArray[np.float64]) -> NDArray[np.float64]:
+def effects(engine: Engine, who: Cases, i: int, clones: NDArray[np.float32]) -> NDArray[np.float64]:
     """(2R, K) log volume that a cycle of each regimen takes off each clone: what it kills, and the growth that it holds back."""
-    params, mechanisms = engine.params, len(engine.scenario.mechanisms)
-    effect = np.asarray(params.regimens, float)[:, :mechanisms] * np.asarray(who.patient.sensitivity[:, i], float)  # (2R, M)
-    reach = 1 - np.asarray(params.resistance, float)  # (K, M)
-    static = np.asarray(engine.scenario.static, bool)
-    room = float(params.log_capacity) - max(float(np.logaddexp.reduce(clones)), SMALL_VOLUME)
-    growth = float(who.patient.growth[i]) * max(room, 0.0) * np.asarray(params.fitness, float)  # (K,)
-    slowed = effect[:, static] @ reach[:, static].T
-    return effect[:, ~static] @ reach[:, ~static].T + growth * slowed / (1 + slowed)
+    patient = who.patient
+    return np.asarray(_effects(engine, patient.sensitivity[:, i], patient.growth[i], jnp.asarray(clones)), float).T
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _effects(engine: Engine, sensitivity: jax.Array, growth: jax.Array, clones: jax.Array) -> jax.Array:
+    scenario, params = engine.scenario, engine.params
+    immune, static = np.flatnonzero(scenario.immune), np.flatnonzero(scenario.static)
+    effect = jnp.asarray(params.regimens)[:, : len(scenario.mechanisms)].T * sensitivity[:, None]  # (M, 2R)
+    start = jnp.repeat(clones[:, None], effect.shape[1], 1)
+
+    def after(effect: jax.Array) -> jax.Array:
+        kill = tumour.clone_kill(params, effect, effect[immune], immune, static)
+        return tumour.grow(params, growth * tumour.brake(params, effect, static), start, tumour.log_volume(start), kill)[0]
+
+    return after(jnp.zeros_like(effect)) - after(effect)
 
 
 def within(title: str) -> str:
