@@ -58,6 +58,7 @@ def explain(
     n = done.shape[1]
     edges = [_stretches(done[:, i], best[:, i], int(cycles[i])) for i in range(n)]
     before = value_of(engine, who, done)
+    known = jax.tree.map(np.asarray, who)  # picked from one by one
     mixed = done.copy()
     found: list[list[Reason]] = [[] for _ in range(n)]
     for number in range(max(map(len, edges), default=0)):
@@ -70,7 +71,7 @@ def explain(
         for i in some:
             first, last = edges[i][number]
             if (done[first:last, i] != best[first:last, i]).any():
-                found[i].append(_reason(engine, who, i, first, last, done, best, float(after[i] - before[i]), was, instead))
+                found[i].append(_reason(engine, known, i, first, last, done, best, float(after[i] - before[i]), was, instead))
         before = after
     return tuple(tuple(sorted(rows, key=lambda reason: -reason.lost)) for rows in found)
 
