@@ -32,6 +32,8 @@ def test_values_are_in_order(card):
     assert agents["planner"]["gain"] > 0  # surely so by the more patients of its yardstick: test_yardstick.py
     assert found["planner_over_open_loop"]["high"] > 0
     assert found["plan_over_draws"]["gain_low"] > 0
+    if card != "breast":  # there the expected reading alone is not enough: docs/verification.md
+        assert found["plan"]["gain_low"] > 0
 
 
 def test_advice_saves_four_of_five_courses(card):
