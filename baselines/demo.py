@@ -44,7 +44,7 @@ def main() -> int:
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
         write_report(
-            page, found, engine, load_agent(str(policy), engine), curve, "Non-small-cell lung cancer: PPO after a few minutes"
+            page, found, engine, load_agent(engine, str(policy)), curve, "Non-small-cell lung cancer: PPO after a few minutes"
         )
     for one in found:
         score, years = one.score, one.qalys

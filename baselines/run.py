@@ -20,15 +20,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from onco_gym.agents import make_agent, rollout
+from onco_gym.agents import load_agent, rollout
 from onco_gym.agents.cloning import TRAINING
 from onco_gym.cards.load import digest
 from onco_gym.evaluation import evaluate
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
+from onco_gym.foundation.workers import spread
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.registration import NAMESPACE
+from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
-from onco_gym.workers import spread
 from train import train
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def best_constant(engine: Engine) -> str:
     mean = {}
     for name in names:
         try:
-            agent = make_agent(name, engine.card, kind=engine.kind_name)
+            agent = load_agent(engine, name)
         except ValueError:  # not every regimen can be dosed
             continue
         mean[name] = float(rollout(engine, agent, 1000, seed=TRAINING).returns.mean())
@@ -120,7 +120,7 @@ def perform(run: Run, on_step: Any = lambda share: None) -> dict[str, Any]:
         curve = train(env_id, run.algorithm, engine, run.settings, run.seed, run.policy, on_step, run.tensorboard)
         agent = str(run.policy)
     trained = time.perf_counter() - start
-    found = evaluate(agent, engine, run.patients, run.first_patient, fairness=run.seed == 0)
+    found = evaluate(engine, agent, run.patients, run.first_patient, fairness=run.seed == 0)
     content = {
         "stamp": run.stamp(),
         "version": __version__,

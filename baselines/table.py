@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.evaluation.statistics import Interval, bootstrap_interval, interquartile_mean, performance_profile
-from onco_gym.evaluation.yardstick import yardstick
-from onco_gym.files import replacing
+from onco_gym.evaluation.yardsticks import yardstick
+from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import make_engine
 
 mpl.use("Agg")

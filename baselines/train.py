@@ -11,7 +11,7 @@ import numpy as np
 
 from onco_gym.agents import ppo
 from onco_gym.agents.cloning import TRAINING, Settings, clone
-from onco_gym.agents.files import load_agent
+from onco_gym.agents.loading import load_agent
 from onco_gym.agents.onnxfile import save_mlp_onnx
 from onco_gym.interfaces.engine import Engine
 
@@ -46,7 +46,7 @@ def sb3(
 
     torch.set_num_threads(1)
     make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO}[algorithm]
-    shown = load_agent(settings.pop("shown"), engine, seed) if "shown" in settings else None
+    shown = load_agent(engine, settings.pop("shown"), seed) if "shown" in settings else None
 
     examples: list[Any] = []
     memories: list[Any] = []
@@ -126,7 +126,7 @@ def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, on_step: O
     """A policy that decides as the agent of the settings does."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "agent"}
     chosen = Settings(**own)
-    return clone(engine, load_agent(settings["agent"], engine, seed), chosen, seed, lambda epoch: on_step(epoch / chosen.epochs))
+    return clone(engine, load_agent(engine, settings["agent"], seed), chosen, seed, lambda epoch: on_step(epoch / chosen.epochs))
 
 
 def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:

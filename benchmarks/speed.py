@@ -162,14 +162,14 @@ def scan(name: str, engine: Engine, num_envs: int) -> Contender:
     regimens = np.uint32(len(engine.scenario.regimens))
 
     def one(carry: Any, _: None) -> tuple[Any, jax.Array]:
-        encounter, ledger, seat, clock = carry
+        encounter, tally, seat, clock = carry
         action = (mix(lanes + clock * np.uint32(num_envs)) % regimens).astype(jnp.int32)
-        encounter, ledger, seat, observation, _mask, outcome = engine.step_autoreset(encounter, ledger, seat, action)
-        return (encounter, ledger, seat, clock + np.uint32(1)), observation.sum() + outcome.reward.sum()
+        encounter, tally, seat, observation, _mask, outcome = engine.step_autoreset(encounter, tally, seat, action)
+        return (encounter, tally, seat, clock + np.uint32(1)), observation.sum() + outcome.reward.sum()
 
     rollout = jax.jit(lambda carry: jax.lax.scan(one, carry, None, steps), donate_argnums=0)
     seat = Seat(jnp.asarray(stream_of(np.arange(num_envs, dtype=np.uint64))), jnp.zeros(num_envs, jnp.uint32))
-    carry: Any = (engine.admit(seat)[0], engine.ledger(), seat, jnp.uint32(0))
+    carry: Any = (engine.admit(seat)[0], engine.tally(), seat, jnp.uint32(0))
 
     def work() -> int:
         nonlocal carry

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, play, rollout
 from onco_gym.agents.belief import Cloud
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
+from onco_gym.foundation.intervals import mean
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.trials.statistics import mean
-from onco_gym.verification import Cases, cases, follow, misfit, optimal, reconstruct, record, verify
+from onco_gym.verification import Cases, cases, follow, misfit, optimal, reconstruct, record_episodes, verify
 from onco_gym.verification.amortised import network_for
 from onco_gym.verification.course import Sequence, redrawn
-from onco_gym.verification.record import Record
+from onco_gym.verification.records import Record
+from onco_gym.verification.scoring import LEVEL, compared
 from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, value_of, values_of
-from onco_gym.verification.verify import LEVEL, compared
 
 DRAWS = 32
 """Draws of chance under which plan and guideline are played."""
@@ -101,7 +101,7 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
 
 def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
     """(H, n) what an agent gave; after the end, what the guideline would have gone on with."""
-    given = rollout(engine, load_agent(agent, engine, seed), n, seed).given
+    given = rollout(engine, load_agent(engine, agent, seed), n, seed).given
     out = np.full((engine.horizon, n), engine.scenario.holiday, np.int32)
     out[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
     lengths = (given >= 0).sum(0).astype(np.int32)
@@ -176,7 +176,7 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
     who = cases(engine, n, seed)
     plans = optimal(engine, who, mode=mode, effort=BRIEF)
     many = redrawn(who, np.arange(DRAWS))
-    given = play(engine, load_agent("guideline", engine), engine.receive(*many)).given
+    given = play(engine, load_agent(engine, "guideline"), many.origin).given
     guided = np.full((engine.horizon, n * DRAWS), engine.scenario.holiday, np.int32)
     guided[: len(given)] = np.maximum(given, 0)
     had, usual = (
@@ -237,7 +237,7 @@ def falsified(engine: Engine, kept: Record, share: float = 0.2, seed: int = 0) -
 def reconstruction(card: str, patients: int = 256) -> dict[str, Any]:
     """Decisions of the clinician inferred from what was seen, and how well false claims stand out."""
     engine = make_engine(card)
-    kept = record(engine, load_agent("clinician", engine), patients, seed=40)
+    kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=40)
     who = kept.who(engine)
     found = reconstruct(engine, who, kept.observed)
     passive = (engine.scenario.holiday, engine.scenario.supportive)
@@ -267,7 +267,7 @@ def reconstruction(card: str, patients: int = 256) -> dict[str, Any]:
 def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any]:
     """How often 90% intervals of regret and of weeks hold the truth, taken from all draws of all repeats."""
     engine = make_engine(card)
-    kept = record(engine, load_agent("clinician", engine), patients, seed=60)
+    kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=60)
     who = kept.who(engine)
     done = np.full((engine.horizon, patients), engine.scenario.holiday, np.int32)
     done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
@@ -289,11 +289,11 @@ def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any
 def speed(card: str, episodes: tuple[int, ...] = (250, 1000)) -> dict[str, Any]:
     """Seconds that verification takes, after compilation, and how they grow."""
     engine = make_engine(card)
-    agent = load_agent("clinician", engine)
-    verify(engine, record(engine, agent, 64, seed=3))
+    agent = load_agent(engine, "clinician")
+    verify(engine, record_episodes(engine, agent, 64, seed=3))
     rows = {}
     for count in episodes:
-        kept = record(engine, agent, count, seed=10_000)
+        kept = record_episodes(engine, agent, count, seed=10_000)
         marks: list[tuple[str, float]] = []
 
         def mark(stage: str, done: int, of: int, marks: list[tuple[str, float]] = marks) -> None:

@@ -161,9 +161,9 @@ def test_layers_that_do_not_fit(tmp_path):
 
 def test_a_policy_of_another_environment_is_refused(policy, tmp_path):
     with pytest.raises(AgentError, match=r"takes tensor\(float\) of shape \('n', 113\).*Breast.*\(n, \d+\)"):
-        load_agent(str(policy), make_engine("breast", terms=("outcome",)))
+        load_agent(make_engine("breast", terms=("outcome",)), str(policy))
     with pytest.raises(AgentError, match="needs input 'observation' and output 'action'"):
-        load_agent(str(policy), engine_of("dose"))
+        load_agent(engine_of("dose"), str(policy))
 
 
 def test_a_policy_made_for_another_card_of_the_same_shape_is_told(tmp_path):
@@ -316,7 +316,7 @@ def test_an_exported_policy_is_the_model(tmp_path, kind, algorithm, settings, no
     engine = engine_of(kind)
     path, model = saved(tmp_path, kind, algorithm, settings, normalised)
     export(path, tmp_path / "policy.onnx", engine)
-    agent, policy = load_agent(str(path), engine), load_agent(str(tmp_path / "policy.onnx"), engine)
+    agent, policy = load_agent(engine, str(path)), load_agent(engine, str(tmp_path / "policy.onnx"))
     assert isinstance(agent, Sb3Agent)
     assert (agent.normalisation is not None) == normalised
     observation, mask = seen(engine, 500)
@@ -335,11 +335,11 @@ def test_a_model_treats_patients_and_has_certain_choices(tmp_path):
     engine = engine_of()
     path, _ = saved(tmp_path, "regimen", MaskablePPO, SMALL)
     export(path, tmp_path / "policy.onnx", engine)
-    runs = [rollout(engine, load_agent(str(tmp_path / name), engine), N) for name in ("model.zip", "policy.onnx")]
+    runs = [rollout(engine, load_agent(engine, str(tmp_path / name)), N) for name in ("model.zip", "policy.onnx")]
     np.testing.assert_array_equal(runs[0].actions, runs[1].actions)
     np.testing.assert_array_equal(runs[0].returns, runs[1].returns)
     observation, mask = seen(engine)
-    agent = load_agent(str(path), engine)
+    agent = load_agent(engine, str(path))
     np.testing.assert_array_equal(agent.probabilities(observation, mask).argmax(1), agent.act(observation, mask))
 
 
@@ -347,7 +347,7 @@ def test_loading_a_model_warns_in_one_line(tmp_path):
     path, _ = saved(tmp_path, "regimen", PPO, SMALL)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        load_agent(str(path), engine_of())
+        load_agent(engine_of(), str(path))
     (text,) = [str(one.message) for one in heard if "unpickled" in str(one.message)]
     assert "load only models you trust" in text
     assert "\n" not in text
@@ -388,7 +388,7 @@ def test_layers_of_a_user_are_written_by_torch_or_refused(tmp_path):
     settings = {**SMALL, "policy_kwargs": {"features_extractor_class": Doubling}}
     path, _ = saved(tmp_path, "regimen", PPO, settings)
     engine = engine_of()
-    load_agent(str(path), engine)
+    load_agent(engine, str(path))
     try:
         import onnx  # noqa: F401
     except ImportError:
@@ -409,51 +409,51 @@ def test_damaged_models_are_refused(tmp_path):
     for one in damaged:
         path.write_bytes(one)
         with pytest.raises(AgentError, match=r"model\.zip"):
-            load_agent(str(path), engine)
+            load_agent(engine, str(path))
     path.write_bytes(content)
     for name, text in (("data", b"{}"), ("data", b"[1]"), ("data", b'{"policy_class": {}}'), ("other", b"")):
         with zipfile.ZipFile(tmp_path / "made.zip", "w") as archive:
             archive.writestr(name, text)
         with pytest.raises(AgentError, match=r"made\.zip"):
-            load_agent(str(tmp_path / "made.zip"), engine)
+            load_agent(engine, str(tmp_path / "made.zip"))
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "made.zip", "w") as new:
         for name in old.namelist():
             new.writestr(name, b"damaged" if name == "policy.pth" else old.read(name))
     with pytest.raises(AgentError, match="cannot be loaded as a model of PPO"):
-        load_agent(str(tmp_path / "made.zip"), engine)
+        load_agent(engine, str(tmp_path / "made.zip"))
 
 
 def test_models_that_do_not_fit(tmp_path):
     path, _ = saved(tmp_path, "regimen", PPO, SMALL)
     with pytest.raises(AgentError, match=r"shape \(113,\).*NSCLC-Dose-v0 gives \(115,\)"):
-        load_agent(str(path), engine_of("dose"))
+        load_agent(engine_of("dose"), str(path))
     (tmp_path / "vecnormalize.pkl").write_bytes(b"damaged")
     with pytest.raises(AgentError, match="no statistics of VecNormalize"):
-        load_agent(str(path), engine_of())
+        load_agent(engine_of(), str(path))
     with pytest.raises(AgentError, match="there is no file"):
         Sb3Agent.load(path, engine_of(), tmp_path / "absent.pkl")
     VecNormalize(env_of("dose")).save(tmp_path / "vecnormalize.pkl")
     with pytest.raises(AgentError, match="statistics are of observations of shape"):
-        load_agent(str(path), engine_of())
+        load_agent(engine_of(), str(path))
 
 
 # Names, modules
 
 
 def test_names(nsclc):
-    assert isinstance(load_agent("guideline", engine_of()), GuidelineAgent)
-    first, again = (load_agent("random", engine_of(), seed=4).act(*seen(engine_of())) for _ in range(2))
+    assert isinstance(load_agent(engine_of(), "guideline"), GuidelineAgent)
+    first, again = (load_agent(engine_of(), "random", seed=4).act(*seen(engine_of())) for _ in range(2))
     np.testing.assert_array_equal(first, again)
-    load_agent("adaptive:osimertinib", engine_of("dose"))
-    load_agent("never", engine_of("workflow"))
+    load_agent(engine_of("dose"), "adaptive:osimertinib")
+    load_agent(engine_of("workflow"), "never")
     with pytest.raises(AgentError, match=r"no agent 'nobody'.*\.onnx.*module:object"):
-        load_agent("nobody", engine_of())
+        load_agent(engine_of(), "nobody")
 
 
 @pytest.mark.parametrize("name", ["absent.onnx", "absent.zip", "."])
 def test_absent_files(name, tmp_path):
     with pytest.raises(AgentError, match="there is no"):
-        load_agent(str(tmp_path / name) if name != "." else "absent", engine_of())
+        load_agent(engine_of(), str(tmp_path / name) if name != "." else "absent")
 
 
 def test_modules(tmp_path, monkeypatch):
@@ -476,7 +476,7 @@ def test_modules(tmp_path, monkeypatch):
     engine, module = engine_of(), "my_agents_of_the_test"
     observation, mask = seen(engine)
     for name in ("First", "factory", "instance", "Inside.agent"):
-        agent = load_agent(f"{module}:{name}", engine)
+        agent = load_agent(engine, f"{module}:{name}")
         np.testing.assert_array_equal(agent.act(observation, mask), mask.argmax(1))
         assert agent.card is (engine.card if name in ("First", "factory") else None)
     for text, message in (
@@ -492,7 +492,7 @@ def test_modules(tmp_path, monkeypatch):
         ("..:agent", "cannot be imported"),
     ):
         with pytest.raises(AgentError, match=re.escape(message)):
-            load_agent(text, engine)
+            load_agent(engine, text)
 
 
 # The command

@@ -6,7 +6,7 @@ import pytest
 from conftest import OTHERS_SLOW
 from scipy.stats import spearmanr
 
-from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, make_agent, rollout
+from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, load_agent, rollout
 from onco_gym.interfaces.engine import make_engine
 
 N = 4096
@@ -24,7 +24,7 @@ def test_guideline_beats_every_constant_and_the_best_constant_beats_random(card)
     low, _ = interval(guideline.terms["outcome"])
     best = 0.0
     for regimen in card.regimens:
-        lowest, high = interval(rollout(engine, make_agent(regimen.name, card), N).terms["outcome"])
+        lowest, high = interval(rollout(engine, load_agent(engine, regimen.name), N).terms["outcome"])
         assert low > high, f"{card.id}: {regimen.name} reaches {high:.3f}, guideline only {low:.3f}"
         best = max(best, lowest)
     _, random = interval(rollout(engine, RandomAgent(), N).terms["outcome"])
@@ -113,6 +113,6 @@ def test_wrong_agents_are_refused(nsclc):
     with pytest.raises(AgentError, match="at least one patient"):
         rollout(engine, RandomAgent(), 0)
     with pytest.raises(AgentError, match="there is no agent 'oracle'"):
-        make_agent("oracle", nsclc)
+        load_agent(make_engine(nsclc), "oracle")
     with pytest.raises(AgentError, match="has no regimen"):
         ConstantAgent(nsclc, "leeches")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym.cards import card_files, load_card
-from onco_gym.cards.scenario import params, scenario
+from onco_gym.cards.scenarios import params, scenario
 from onco_gym.cli import main
 from onco_gym.trials import TrialError
 from onco_gym.trials.arms import recruit, simulate

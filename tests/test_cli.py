@@ -12,7 +12,7 @@ import pytest
 from conftest import CARDS, IDS
 
 import onco_gym
-from onco_gym.agents import make_agent, rollout
+from onco_gym.agents import load_agent, rollout
 from onco_gym.cards import card_files, load_card
 from onco_gym.cli import SECTIONS, main
 from onco_gym.interfaces.engine import make_engine
@@ -139,7 +139,7 @@ def test_rollout_figures_are_those_of_the_episodes(capsys, tmp_path):
     assert (code, err) == (0, "")
     figures = json.loads(path.read_text())
     engine = make_engine("nsclc")
-    episodes = rollout(engine, make_agent("guideline", engine.card), 300, 5)
+    episodes = rollout(engine, load_agent(engine, "guideline"), 300, 5)
     assert figures["patients"] == 300
     assert figures["mean_return"] == pytest.approx(episodes.returns.mean(), rel=1e-5)
     low, high = figures["mean_return_interval"]

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from onco_gym.agents import AgentError, ClinicianAgent, GuidelineAgent, make_agent, rollout
+from onco_gym.agents import AgentError, ClinicianAgent, GuidelineAgent, load_agent, rollout
 from onco_gym.agents.clinician import ODDS
-from onco_gym.cards import load_card
-from onco_gym.cards.scenario import scenario
-from onco_gym.fairness import audit
+from onco_gym.cards.scenarios import scenario
+from onco_gym.fairness import audit_fairness
 from onco_gym.interfaces.engine import make_engine
 
 N = 400
@@ -111,7 +110,7 @@ def test_groups_are_undertreated(played, field, value):
 
 @pytest.mark.slow
 def test_the_audit_finds_the_disparities_and_nothing_of_sex(nsclc):
-    found = audit(ClinicianAgent(nsclc), make_engine("nsclc", horizon=6), n=200)
+    found = audit_fairness(make_engine("nsclc", horizon=6), ClinicianAgent(nsclc), n=200)
     named = {finding.attribute: finding for finding in found.findings}
     assert {"insurance", "race_ethnicity"} <= set(named)
     assert "sex" not in named
@@ -128,11 +127,11 @@ def test_every_card(card):
     rng = np.random.default_rng(0)
     seen, allowed = rng.random((500, len(shown)), np.float32), rng.random((500, len(card.regimens))) < 0.7
     allowed[:, scenario(card).supportive] = True
-    agent = make_agent("clinician", card, 3)
+    agent = load_agent(make_engine(card), "clinician", 3)
     assert allowed[np.arange(500), agent.act(seen, allowed)].all()
     np.testing.assert_allclose(agent.probabilities(seen, allowed).sum(1), 1)
 
 
 def test_only_for_regimens():
     with pytest.raises(AgentError, match="clinician"):
-        make_agent("clinician", load_card("nsclc"), kind="dose")
+        load_agent(make_engine("nsclc", kind="dose"), "clinician")

@@ -38,7 +38,7 @@ def admitted(engine, stream):
 
 @functools.partial(jax.jit, static_argnums=0)
 def stepped(engine, encounter, action):
-    after, _, outcome = engine.advance(encounter, engine.ledger(), action)
+    after, _, outcome = engine.advance(encounter, engine.tally(), action)
     return after, (after.journey.state, after.memory, outcome, *engine.look(after))
 
 

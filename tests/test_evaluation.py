@@ -26,12 +26,12 @@ from onco_gym.evaluation import (
     improvement,
     write_report,
 )
-from onco_gym.evaluation.evaluate import _summary
+from onco_gym.evaluation.figures import _summary
 from onco_gym.evaluation.tables import rows, shown
-from onco_gym.evaluation.yardstick import Yardstick
+from onco_gym.evaluation.yardsticks import Yardstick
+from onco_gym.foundation.workers import spread
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.rewards import TERMS
-from onco_gym.workers import spread
 
 MODULE = importlib.import_module("onco_gym.evaluation.evaluate")  # the package has a function of that name
 SIZE, SEED, HORIZON = 32, 5, 20  # patients, seed, cycles
@@ -78,7 +78,7 @@ def test_without_a_yardstick_the_guideline_is_100_and_random_0(found):
 def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
     measured = Yardstick("", 1000, 0, random=1.0, guideline=2.0, planner=2.25, gain=(0.25, 0.2, 0.3))
     monkeypatch.setattr(MODULE, "yardstick", lambda engine: measured)
-    one = evaluate("guideline", engine, episodes=20, seed=SEED, fairness=False)
+    one = evaluate(engine, "guideline", episodes=20, seed=SEED, fairness=False)
     assert one.score == Interval(80.0, 80.0, 80.0)
     assert one.reference.name == "planner"
     assert one.reference.guideline == 80
@@ -89,8 +89,8 @@ def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
 def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):
     seen = []
     one = evaluate(
-        GuidelineAgent(engine.card),
         engine,
+        GuidelineAgent(engine.card),
         2 * SIZE,
         SEED,
         fairness=False,
@@ -99,7 +99,7 @@ def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):
     assert one.agent == "GuidelineAgent"
     assert reproducible(one) == reproducible(found[1])
     assert seen == [(number, 6) for number in range(1, 7)]
-    named = evaluate("clinician", engine, 2 * SIZE, SEED, fairness=False)
+    named = evaluate(engine, "clinician", 2 * SIZE, SEED, fairness=False)
     assert reproducible(named) == reproducible(found[0])
 
 
@@ -270,9 +270,9 @@ def test_command_errors_are_one_line(capsys, arguments, message):
 
 def test_errors(engine):
     with pytest.raises(EvaluationError, match="at least 1"):
-        evaluate("guideline", engine, episodes=0)
+        evaluate(engine, "guideline", episodes=0)
     with pytest.raises(AgentError):
-        evaluate("nobody", engine)
+        evaluate(engine, "nobody")
     with pytest.raises(EvaluationError, match="no agent"):
         evaluate_all([], ID)
     with pytest.raises(EvaluationError, match="kind"):
@@ -283,7 +283,7 @@ def test_errors(engine):
 
 @pytest.mark.slow
 def test_fairness_is_part_of_it(engine):
-    one = evaluate("clinician", engine, SIZE, SEED)
+    one = evaluate(engine, "clinician", SIZE, SEED)
     found = one.to_json()["fairness"]
     assert found["patients"] == SIZE
     assert found["exact"]

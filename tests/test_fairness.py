@@ -7,9 +7,9 @@ import pytest
 import onco_gym
 from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAgent, rollout
 from onco_gym.cards import load_card
-from onco_gym.fairness import BiasedAgent, FairnessError, audit, divergence, twins
+from onco_gym.fairness import BiasedAgent, FairnessError, audit_fairness, find_twins, measure_divergence
 from onco_gym.fairness.asking import jensen_shannon, moved
-from onco_gym.fairness.estimates import mean_by_patient, standardised
+from onco_gym.foundation.intervals import mean_by_patient, standardised
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import CausalGenerator
 
@@ -40,7 +40,7 @@ class ActOnly:
         self.act = agent.act
 
 
-# ------------------------------------------------------------------------------------------------ twins
+# ------------------------------------------------------------------------------------------------ find_twins
 
 
 def played(env, agent, seed, steps):
@@ -58,7 +58,7 @@ def played(env, agent, seed, steps):
 def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     seen = played(env, GuidelineAgent(card), 3, 6)
-    made = twins(env, "insurance", "medicaid", effect="direct")
+    made = find_twins(env, "insurance", "medicaid", effect="direct")
     np.testing.assert_allclose(made.factual, seen, atol=1e-5)
     assert made.observations.shape == seen.shape
     assert made.masks.shape == (len(seen), len(card.regimens))
@@ -77,7 +77,7 @@ def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(car
     changed = 0
     for seed in range(6):
         played(env, GuidelineAgent(card), seed, 8)
-        made = twins(env, "race_ethnicity", "black")
+        made = find_twins(env, "race_ethnicity", "black")
         row, key = env.unwrapped.origin
         observation, _ = other.reset(seed=0, options={"patient": row, "key": key})
         expected, over = [observation], False
@@ -98,7 +98,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
     run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
     for value in ("female", "male"):
-        made = twins(run, "sex", value, engine=engine, seed=5)
+        made = find_twins(run, "sex", value, engine=engine, seed=5)
         own = columns(engine, "sex")
         others = np.setdiff1d(np.arange(made.factual.shape[2]), own)
         expected = np.where(made.alive[..., None], made.factual, 0)
@@ -108,7 +108,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
 
 def test_who_is_in_the_group_already_is_their_own_twin(engine):
     run = rollout(engine, RandomAgent(), N, seed=9)
-    made = twins(run, "deprivation", 5, engine=engine, seed=9)
+    made = find_twins(run, "deprivation", 5, engine=engine, seed=9)
     field = next(field for field in engine.scenario.fields if field.name == "deprivation")
     already = made.factual[0, :, field.index] > 0.99
     assert 50 < already.sum() < N - 50
@@ -117,11 +117,11 @@ def test_who_is_in_the_group_already_is_their_own_twin(engine):
 
 def test_episodes_have_the_twins_of_single_environments(engine, card):
     run = rollout(engine, GuidelineAgent(card), N, seed=40)
-    many = twins(run, "insurance", "medicaid", engine=engine, seed=40)
+    many = find_twins(run, "insurance", "medicaid", engine=engine, seed=40)
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
         played(env, GuidelineAgent(card), 40 + i, 12)
-        one = twins(env, "insurance", "medicaid")
+        one = find_twins(env, "insurance", "medicaid")
         steps = np.flatnonzero(many.alive[:, i])
         np.testing.assert_allclose(many.observations[steps, i], one.observations[steps], atol=1e-5)
 
@@ -144,11 +144,11 @@ def test_other_kinds_of_environment_have_twins_and_audits(kind):
                 action[:, 0] = np.where(poor, 0.5, 1.0)
             return action
 
-    report = divergence(Constant(), engine, 48, effect="direct", attributes=["deprivation", "rural"])
-    assert report.attributes["rural"].readings["direct"].changed.value == 0
-    standings = {standing.group: standing for standing in report.attributes["deprivation"].readings["direct"].standings}
+    report = measure_divergence(engine, Constant(), 48, effect="direct", attributes=["deprivation", "rural"])
+    assert report.attributes["rural"].contrasts["direct"].changed.value == 0
+    standings = {standing.group: standing for standing in report.attributes["deprivation"].contrasts["direct"].standings}
     assert standings["5"].changed.value == 1
-    pair = next(p for p in report.attributes["deprivation"].readings["direct"].pairs if (p.group, p.other) == ("1", "2"))
+    pair = next(p for p in report.attributes["deprivation"].contrasts["direct"].pairs if (p.group, p.other) == ("1", "2"))
     assert pair.changed.value == 0
 
 
@@ -175,24 +175,24 @@ def test_estimates_by_hand():
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
     """Exactly nothing by itself; and nothing at all if it does not even look."""
-    report = divergence(GuidelineAgent(card), engine, N, effect="direct")
+    report = measure_divergence(engine, GuidelineAgent(card), N, effect="direct")
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
-        reading = found.readings["direct"]
+        reading = found.contrasts["direct"]
         assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
-    blind = divergence(ConstantAgent(card, "docetaxel"), engine, N, effect="total")
+    blind = measure_divergence(engine, ConstantAgent(card, "docetaxel"), N, effect="total")
     for found in blind.attributes.values():
-        assert found.readings["total"].nats.value == 0
+        assert found.contrasts["total"].nats.value == 0
 
 
 def test_chance_alone_is_no_finding(engine):
     """A policy that throws dice contradicts itself about the twin as often as about the patient."""
-    found = audit(ActOnly(RandomAgent(1)), engine, N)
+    found = audit_fairness(engine, ActOnly(RandomAgent(1)), N)
     assert not found.findings
     assert not found.report.exact
     for attribute in found.report.attributes.values():
-        reading = attribute.readings["direct"]
+        reading = attribute.contrasts["direct"]
         assert reading.chance > 0.1
         assert abs(reading.nats.value) < 2 * (reading.nats.high - reading.nats.value)
         assert abs(reading.changed.value) < 0.02
@@ -204,8 +204,8 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     unfair = rollout(engine, agent, N).fairness["insurance"]
     assert unfair.nats > fair.nats + 0.02
     assert unfair.nats > 2 * unfair.chance
-    report = divergence(agent, engine, N, attributes=["insurance"], effect="direct")
-    reading = report.attributes["insurance"].readings["direct"]
+    report = measure_divergence(engine, agent, N, attributes=["insurance"], effect="direct")
+    reading = report.attributes["insurance"].contrasts["direct"]
     assert reading.nats.low > 0
     standings = {standing.group: standing for standing in reading.standings}
     assert standings["medicaid"].changed.value == 1
@@ -222,7 +222,7 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
 
 def test_a_biased_agent_is_named_with_its_share(engine, card):
     """Of an agent that only acts: two draws a question. The slow test below has 10,000 patients."""
-    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), engine, N)
+    found = audit_fairness(engine, ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), N)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.05)
@@ -235,7 +235,7 @@ def test_a_biased_agent_is_named_with_its_share(engine, card):
 def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group):
     """Also where there are but two groups, or an order among them."""
     agent = BiasedAgent(card, attribute, group, 0.3)
-    found = audit(agent, engine, N)
+    found = audit_fairness(engine, agent, N)
     assert [(finding.attribute, finding.group) for finding in found.findings] == [(attribute, group)]
     assert found.findings[0].share.value == pytest.approx(0.3, abs=0.01)
 
@@ -252,7 +252,7 @@ def test_groups_among_equal_need(engine, card):
             waits = (observation[:, medicaid] > 0.5) & (observation[:, cycle] * engine.scenario.horizon < 2.5)
             return np.where(waits, holiday, follow.act(observation, mask))
 
-    report = divergence(Waits(), engine, N, attributes=["insurance"], effect="direct", within=2)
+    report = measure_divergence(engine, Waits(), N, attributes=["insurance"], effect="direct", within=2)
     groups = {group.group: group for group in report.attributes["insurance"].groups}
     assert sum(group.patients for group in groups.values()) == N
     assert groups["medicaid"].treated.high < 0.05 < 0.5 < groups["commercial"].treated.low
@@ -264,7 +264,7 @@ def test_groups_among_equal_need(engine, card):
 
 @pytest.mark.slow
 def test_the_share_is_right_within_three_points_over_10000_patients(card):
-    found = audit(ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), make_engine("nsclc"), 10_000)
+    found = audit_fairness(make_engine("nsclc"), ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), 10_000)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.03)
@@ -277,34 +277,34 @@ def test_the_share_is_right_within_three_points_over_10000_patients(card):
 def test_bad_input_gets_one_clear_error(engine, card):
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     with pytest.raises(FairnessError, match="call reset"):
-        twins(env, "insurance", "medicaid")
+        find_twins(env, "insurance", "medicaid")
     env.reset(seed=0)
     with pytest.raises(FairnessError, match="'age' is not a protected attribute of NSCLC: expected one of sex"):
-        twins(env, "age", 50)
+        find_twins(env, "age", 50)
     with pytest.raises(FairnessError, match="insurance is 'none', expected one of commercial"):
-        twins(env, "insurance", "none")
+        find_twins(env, "insurance", "none")
     with pytest.raises(FairnessError, match="effect is 'both'"):
-        twins(env, "insurance", "medicaid", effect="both")
+        find_twins(env, "insurance", "medicaid", effect="both")
     with pytest.raises(FairnessError, match="got str"):
-        twins("nsclc", "insurance", "medicaid")
+        find_twins("nsclc", "insurance", "medicaid")
     agent = GuidelineAgent(card)
     run = rollout(engine, agent, N)
     with pytest.raises(FairnessError, match="pass both"):
-        twins(run, "insurance", "medicaid")
+        find_twins(run, "insurance", "medicaid")
     with pytest.raises(FairnessError, match="not those of this engine and seed"):
-        twins(run, "insurance", "medicaid", engine=engine, seed=1)
+        find_twins(run, "insurance", "medicaid", engine=engine, seed=1)
     with pytest.raises(FairnessError, match="expected an engine or an environment"):
-        divergence(agent, card, 10)
+        measure_divergence(card, agent, 10)
     with pytest.raises(FairnessError, match="at least one patient"):
-        divergence(agent, engine, 0)
+        measure_divergence(engine, agent, 0)
     with pytest.raises(FairnessError, match="'wealth' is not a protected attribute"):
-        divergence(agent, engine, 10, attributes=["wealth"])
+        measure_divergence(engine, agent, 10, attributes=["wealth"])
     with pytest.raises(FairnessError, match="expected a list"):
-        divergence(agent, engine, 10, attributes="insurance")
+        measure_divergence(engine, agent, 10, attributes="insurance")
     with pytest.raises(FairnessError, match="tolerance is 2"):
-        audit(agent, engine, 10, tolerance=2)
+        audit_fairness(engine, agent, 10, tolerance=2)
     with pytest.raises(AgentError, match="is no agent"):
-        divergence(engine, engine, 10)
+        measure_divergence(engine, engine, 10)
     with pytest.raises(AgentError, match=r"share is 23, expected 0\.\.1"):
         BiasedAgent(card, "insurance", "medicaid", 23)
     with pytest.raises(FairnessError, match="rural is 'maybe'"):
@@ -317,4 +317,4 @@ def test_bad_input_gets_one_clear_error(engine, card):
             return mask * 1.0
 
     with pytest.raises(AgentError, match="add up to 1"):
-        divergence(Odd(), engine, N)
+        measure_divergence(engine, Odd(), N)

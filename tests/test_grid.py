@@ -7,7 +7,7 @@ import pytest
 
 from onco_gym.cards import CardError
 from onco_gym.cards.grid import _zones, intensity, zones
-from onco_gym.cards.scenario import footprint
+from onco_gym.cards.scenarios import footprint
 
 
 @pytest.mark.parametrize("zone", zones())

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from onco_gym import CausalGenerator, load_card
 from onco_gym.agents import GuidelineAgent
-from onco_gym.agents.simple import Knowledge
+from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards.checks import guideline_vocabulary
 from onco_gym.interfaces.single import OncologyEnv
 from onco_gym.journeys import (
     JourneyError,
-    Record,
+    Visit,
     draw,
     from_episode,
     from_graphml,
     from_json,
-    from_records,
+    from_visits,
     to_graphml,
     to_json,
     validate,
@@ -92,15 +92,15 @@ def lung_row():
 def told(lung_row):
     """A short story with something of every kind."""
     tests = ("ngs", "pdl1")
-    return from_records(
+    return from_visits(
         load_card("nsclc"),
         lung_row,
         [
-            Record(0, tests=("pdl1",), diameter=100.0, change=0.0, ecog=1),
-            Record(1, "drug_holiday", tests=tests, ecog=1),
-            Record(2, "osimertinib", tests=tests, diameter=60.0, change=-0.4, ecog=1),
-            Record(3, "osimertinib", tests=tests, ecog=2, severe="pulmonary", grades={"pulmonary": 3.5}),
-            Record(
+            Visit(0, tests=("pdl1",), diameter=100.0, change=0.0, ecog=1),
+            Visit(1, "drug_holiday", tests=tests, ecog=1),
+            Visit(2, "osimertinib", tests=tests, diameter=60.0, change=-0.4, ecog=1),
+            Visit(3, "osimertinib", tests=tests, ecog=2, severe="pulmonary", grades={"pulmonary": 3.5}),
+            Visit(
                 4,
                 "osimertinib",
                 0.0,
@@ -111,9 +111,9 @@ def told(lung_row):
                 progressed=True,
                 markers=("solvent_front",),
             ),
-            Record(5, "platinum_pemetrexed", tests=tests, ecog=1, severe="hepatic", grades={"hepatic": 3.5}, stopped=True),
-            Record(6, "best_supportive_care", tests=tests, ecog=1),
-            Record(7, "best_supportive_care", alive=False),
+            Visit(5, "platinum_pemetrexed", tests=tests, ecog=1, severe="hepatic", grades={"hepatic": 3.5}, stopped=True),
+            Visit(6, "best_supportive_care", tests=tests, ecog=1),
+            Visit(7, "best_supportive_care", alive=False),
         ],
     )
 
@@ -232,26 +232,26 @@ def test_time_leads_from_the_first_event_to_the_last(told):
 def test_the_rule_depends_on_what_was_found_and_had(lung_row, nsclc):
     """Markers, progression, and taking a line up again all change which rule stands behind a treatment."""
     ngs = {"tests": ("ngs",), "ecog": 1}
-    had = [Record(0, **ngs), Record(1, "gefitinib_erlotinib", progressed=True, markers=("gatekeeper",), **ngs)]
-    graph = from_records(nsclc, lung_row, [*had, Record(2, "osimertinib", **ngs)])
+    had = [Visit(0, **ngs), Visit(1, "gefitinib_erlotinib", progressed=True, markers=("gatekeeper",), **ngs)]
+    graph = from_visits(nsclc, lung_row, [*had, Visit(2, "osimertinib", **ngs)])
     assert graph.nodes["treatment:osimertinib@1"]["source"] == "aura3"
     assert ("biomarker:gatekeeper@1", "treatment:osimertinib@1") in causes(graph)
     # without the marker no rule of the card recommends it after gefitinib
-    unfound = [had[0], Record(1, "gefitinib_erlotinib", progressed=True, **ngs), Record(2, "osimertinib", **ngs)]
-    assert from_records(nsclc, lung_row, unfound).nodes["treatment:osimertinib@1"]["source"] == "simulation"
+    unfound = [had[0], Visit(1, "gefitinib_erlotinib", progressed=True, **ngs), Visit(2, "osimertinib", **ngs)]
+    assert from_visits(nsclc, lung_row, unfound).nodes["treatment:osimertinib@1"]["source"] == "simulation"
 
-    late = [Record(0, ecog=1), Record(1, "docetaxel", **ngs), Record(2, "osimertinib", **ngs)]
-    graph = from_records(nsclc, lung_row, late)
+    late = [Visit(0, ecog=1), Visit(1, "docetaxel", **ngs), Visit(2, "osimertinib", **ngs)]
+    graph = from_visits(nsclc, lung_row, late)
     assert graph.nodes["treatment:osimertinib@1"]["source"] == "flaura", "a late result changes the line"
     assert ("biomarker:EGFR_L858R@1", "treatment:osimertinib@1") in causes(graph)
 
-    again = [Record(0, **ngs), Record(1, "osimertinib", **ngs), Record(2, "drug_holiday", **ngs), Record(3, "osimertinib", **ngs)]
-    assert from_records(nsclc, lung_row, again).nodes["treatment:osimertinib@2"]["source"] == "flaura"
+    again = [Visit(0, **ngs), Visit(1, "osimertinib", **ngs), Visit(2, "drug_holiday", **ngs), Visit(3, "osimertinib", **ngs)]
+    assert from_visits(nsclc, lung_row, again).nodes["treatment:osimertinib@2"]["source"] == "flaura"
 
     other = {**lung_row, "driver": "none", "egfr_sensitising": False, "first_line_target": False, "route_gatekeeper": False}
     for progressed, source in ((False, "esmo_other"), (True, "simulation")):
-        rest = [Record(0, **ngs), Record(1, "pembrolizumab", progressed=progressed, **ngs), Record(2, "drug_holiday", **ngs)]
-        assert from_records(nsclc, other, rest).nodes["treatment:drug_holiday@1"]["source"] == source
+        rest = [Visit(0, **ngs), Visit(1, "pembrolizumab", progressed=progressed, **ngs), Visit(2, "drug_holiday", **ngs)]
+        assert from_visits(nsclc, other, rest).nodes["treatment:drug_holiday@1"]["source"] == source
 
 
 @pytest.mark.parametrize("name", CARDS)
@@ -259,7 +259,7 @@ def test_rules_are_judged_by_what_was_seen(envs, name):
     """Under any legal play, a treatment's source is that of the first rule which the observation at its start matches."""
     env = envs[name]
     card = env.engine.card
-    rules, knowledge, names = Guideline(card), Knowledge(card), list(env.action_names)
+    rules, knowledge, names = Guideline(card), ObservationReader(card), list(env.action_names)
     seen = play(env, stubborn(env, 7), 7)
     line = None
     for event in sorted(kinds(from_episode(env), "treatment"), key=lambda event: event["cycle"]):
@@ -280,16 +280,16 @@ def test_rules_are_judged_by_what_was_seen(envs, name):
 
 def test_progression_is_found_again_and_again(lung_row, nsclc):
     counts = (0, 1, 1, 2)
-    records = [Record(0), *(Record(i, "osimertinib", progressed=i > 0, progressions=n) for i, n in enumerate(counts) if i)]
-    found = [event["cycle"] for event in kinds(from_records(nsclc, lung_row, records), "outcome")]
+    records = [Visit(0), *(Visit(i, "osimertinib", progressed=i > 0, progressions=n) for i, n in enumerate(counts) if i)]
+    found = [event["cycle"] for event in kinds(from_visits(nsclc, lung_row, records), "outcome")]
     assert found == [1, 3]
 
 
 def test_progression_causes_one_change(lung_row, nsclc):
-    records = [Record(0), Record(1, "osimertinib", progressed=True)]
-    records += [Record(cycle, ("drug_holiday", "best_supportive_care")[cycle % 2], progressed=True) for cycle in range(2, 8)]
-    records += [Record(8, "docetaxel")]
-    found = [second for first, second in causes(from_records(nsclc, lung_row, records)) if first == "outcome:progression@1"]
+    records = [Visit(0), Visit(1, "osimertinib", progressed=True)]
+    records += [Visit(cycle, ("drug_holiday", "best_supportive_care")[cycle % 2], progressed=True) for cycle in range(2, 8)]
+    records += [Visit(8, "docetaxel")]
+    found = [second for first, second in causes(from_visits(nsclc, lung_row, records)) if first == "outcome:progression@1"]
     assert sorted(found) == ["treatment:docetaxel@7", "treatment:drug_holiday@1"]
 
 
@@ -297,28 +297,28 @@ def test_progression_causes_one_change(lung_row, nsclc):
     ("records", "message"),
     [
         ([], "there are no records"),
-        ([{"cycle": 0}], "record 0 is dict, expected a Record"),
-        ([Record(1, "docetaxel")], "record 0 is of cycle 1"),
-        ([Record(0), Record(2, "docetaxel")], "record 1 is of cycle 2"),
-        ([Record(0), Record(1)], "record 1 has given None"),
-        ([Record(0, "docetaxel")], "record 0 has given 'docetaxel'"),
-        ([Record(0), Record(1, "aspirin")], "names regimen 'aspirin', expected one of"),
-        ([Record(0, tests=("xray",))], "names test 'xray', expected one of ngs, pdl1"),
-        ([Record(0, markers=("sensitive",))], "names clone 'sensitive'"),
-        ([Record(0), Record(1, "docetaxel", severe="nose")], "names organ class 'nose'"),
-        ([Record(0), Record(1, "docetaxel", dose=1.5)], "has dose 1.5, expected a share"),
-        ([Record(0), Record(1, "docetaxel", alive=False), Record(2, "docetaxel")], "record 2 follows death"),
-        ([Record(0, diameter=float("nan"))], "value is nan"),
+        ([{"cycle": 0}], "record 0 is dict, expected a Visit"),
+        ([Visit(1, "docetaxel")], "record 0 is of cycle 1"),
+        ([Visit(0), Visit(2, "docetaxel")], "record 1 is of cycle 2"),
+        ([Visit(0), Visit(1)], "record 1 has given None"),
+        ([Visit(0, "docetaxel")], "record 0 has given 'docetaxel'"),
+        ([Visit(0), Visit(1, "aspirin")], "names regimen 'aspirin', expected one of"),
+        ([Visit(0, tests=("xray",))], "names test 'xray', expected one of ngs, pdl1"),
+        ([Visit(0, markers=("sensitive",))], "names clone 'sensitive'"),
+        ([Visit(0), Visit(1, "docetaxel", severe="nose")], "names organ class 'nose'"),
+        ([Visit(0), Visit(1, "docetaxel", dose=1.5)], "has dose 1.5, expected a share"),
+        ([Visit(0), Visit(1, "docetaxel", alive=False), Visit(2, "docetaxel")], "record 2 follows death"),
+        ([Visit(0, diameter=float("nan"))], "value is nan"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(nsclc, lung_row, records, message):
     with pytest.raises(JourneyError, match=message):
-        from_records(nsclc, lung_row, records)
+        from_visits(nsclc, lung_row, records)
 
 
 def test_a_patient_who_cannot_be_is_refused(nsclc, lung_row):
     with pytest.raises(JourneyError, match="driver is 'EGFR', expected one of"):
-        from_records(nsclc, {**lung_row, "driver": "EGFR"}, [Record(0)])
+        from_visits(nsclc, {**lung_row, "driver": "EGFR"}, [Visit(0)])
 
 
 # ---------------------------------------------------------------- plausibility
@@ -376,12 +376,12 @@ def test_implausible_journeys_are_found(told, nsclc):
 def stories(draw, card):
     """Records of a random course, as a stranger might write them."""
     regimens, organs = [r.name for r in card.regimens], [o.name for o in card.organs]
-    records = [Record(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests]))))), *()]
+    records = [Visit(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests]))))), *()]
     given = regimens[0]
     for cycle in range(1, draw(st.integers(1, 7))):
         given = draw(st.one_of(st.just(given), st.sampled_from(regimens)))
         records.append(
-            Record(
+            Visit(
                 cycle,
                 given,
                 dose=draw(st.floats(0, 1)),
@@ -406,7 +406,7 @@ def stories(draw, card):
 def test_files_keep_everything(name, seed, data):
     card = load_card(name)
     row = CausalGenerator(card).sample(1, seed=seed).row(card, 0)
-    graph = from_records(card, row, data.draw(stories(card)))
+    graph = from_visits(card, row, data.draw(stories(card)))
     assert same(from_json(to_json(graph)), graph)
     assert same(from_json(json.dumps(to_json(graph))), graph)
     assert same(from_json(json.dumps(to_json(graph)).encode()), graph)
@@ -612,6 +612,6 @@ def test_labels_of_a_lane_do_not_run_into_each_other(envs):
 
 
 def test_the_shortest_journey_can_be_drawn(nsclc, lung_row, tmp_path):
-    draw(from_records(nsclc, lung_row, [Record(0)]), tmp_path / "one.png")
-    draw(from_records(nsclc, {}, [Record(0)]), tmp_path / "none.png")
+    draw(from_visits(nsclc, lung_row, [Visit(0)]), tmp_path / "one.png")
+    draw(from_visits(nsclc, {}, [Visit(0)]), tmp_path / "none.png")
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())

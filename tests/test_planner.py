@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from onco_gym.agents import AgentError, load_agent, make_agent, rollout
+from onco_gym.agents import AgentError, load_agent, rollout
 from onco_gym.agents.belief import Cloud
 from onco_gym.agents.planner import PlannerAgent
 from onco_gym.evaluation import evaluate
@@ -28,7 +28,7 @@ class Watched:
     """The guideline, with a cloud beside it."""
 
     def __init__(self, engine, size):
-        self.engine, self.cloud, self.guideline = engine, Cloud(engine, size), make_agent("guideline", engine.card)
+        self.engine, self.cloud, self.guideline = engine, Cloud(engine, size), load_agent(engine, "guideline")
         self.sizes, self.seen, self.observations = [], [], []
 
     def act(self, observation, mask):
@@ -88,9 +88,7 @@ def test_nobody_of_the_environment_is_in_a_cloud(brief):
 @pytest.mark.parametrize("name", ["nsclc", "melanoma"])
 def test_planning_beats_the_guideline(name):
     engine = make_engine(name)
-    planned, usual = (
-        rollout(engine, agent, 300, seed=50) for agent in (PlannerAgent(engine), make_agent("guideline", engine.card))
-    )
+    planned, usual = (rollout(engine, agent, 300, seed=50) for agent in (PlannerAgent(engine), load_agent(engine, "guideline")))
     gain = planned.returns.astype(float) - usual.returns
     assert gain.mean() > 0
 
@@ -105,16 +103,16 @@ def test_it_chooses_what_can_be_given_and_repeats_itself(brief):
 
 @pytest.mark.slow
 def test_it_is_asked_in_order_only(brief):
-    agent = load_agent("planner", brief)
+    agent = load_agent(brief, "planner")
     with pytest.raises(AgentError, match="remembers its patients"):
-        divergence(agent, brief, 5)
-    found = evaluate(PlannerAgent(brief, cloud=16, tried=(4, 8)), brief, episodes=4, fairness=True)
+        divergence(brief, agent, 5)
+    found = evaluate(brief, PlannerAgent(brief, cloud=16, tried=(4, 8)), episodes=4, fairness=True)
     assert found.fairness is None or not found.fairness
 
 
 def test_doses_are_not_planned():
     with pytest.raises(AgentError, match="chooses regimens"):
-        load_agent("planner", make_engine("melanoma", kind="dose"))
+        load_agent(make_engine("melanoma", kind="dose"), "planner")
 
 
 def test_values_are_finite_for_extreme_patients(brief):

@@ -10,30 +10,29 @@ import pytest
 
 from onco_gym.agents import GuidelineAgent
 from onco_gym.cards import load_card
-from onco_gym.cards.scenario import params
+from onco_gym.cards.scenarios import params
+from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards import (
     TERMS,
     UNITS,
-    Ledger,
     Scene,
+    Tally,
     Verdict,
     blend,
     card_weights,
-    divergence,
-    empty_ledger,
+    empty_tally,
+    group_divergence,
     hear,
-    record,
     reward_terms,
 )
 from onco_gym.rewards.carbon import carbon_kg
 from onco_gym.rewards.fairness import HALF_LIFE, PRIOR
 from onco_gym.rewards.guideline import PATIENCE
-from onco_gym.rewards.outcome import WEEKS_PER_YEAR
 from onco_gym.simulator.observation import one_hot
-from onco_gym.simulator.step import USUAL, Events, Orders, step
+from onco_gym.simulator.transition import USUAL_ORDERS, Events, Orders, step
 
 NAMES = list(TERMS)
 
@@ -177,7 +176,11 @@ def test_fewer_scans_mean_less_carbon(lung):
     def cycle(figures, journey):
         after, events = step(lung.scenario, figures, journey, osimertinib)
         said = Verdict(*[osimertinib] * 5)
-        return after, carbon_kg(lung.scenario, figures, Scene(journey, after, USUAL, events, said, said.share)), events.lived
+        return (
+            after,
+            carbon_kg(lung.scenario, figures, Scene(journey, after, USUAL_ORDERS, events, said, said.share)),
+            events.lived,
+        )
 
     each = {}
     for every in (2, 6):
@@ -194,11 +197,11 @@ def test_fewer_scans_mean_less_carbon(lung):
 # ---------------------------------------------------------------- fairness
 
 
-write = jax.jit(record, static_argnums=0)
+write = jax.jit(count_decisions, static_argnums=0)
 
 
-def decisions(engine, sex, given, need=None, ledger=None):
-    """Write decisions down for patients who differ in sex only: the ledger, and (A, n) surprises."""
+def decisions(engine, sex, given, need=None, tally=None):
+    """Write decisions down for patients who differ in sex only: the tally, and (A, n) surprises."""
     sex, given = np.asarray(sex), np.asarray(given, np.int32)
     journey = first_visit(engine, len(sex))
     attributes = [name for name, _ in engine.scenario.groups]
@@ -206,12 +209,12 @@ def decisions(engine, sex, given, need=None, ledger=None):
     groups[attributes.index("sex")] = sex
     journey = journey._replace(patient=journey.patient._replace(groups=jnp.asarray(groups)))
     need = np.asarray(np.zeros(len(sex)) if need is None else need, np.int32)
-    return write(engine.scenario, empty_ledger(engine.scenario) if ledger is None else ledger, journey, need, given)
+    return write(engine.scenario, empty_tally(engine.scenario) if tally is None else tally, journey, need, given)
 
 
 def test_equal_treatment_has_no_divergence(lung):
-    ledger, surprise = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 3, 2, 3] * 50)
-    found = divergence(lung.scenario, ledger)
+    tally, surprise = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 3, 2, 3] * 50)
+    found = group_divergence(lung.scenario, tally)
     assert all(value.nats == pytest.approx(0, abs=1e-6) for value in found.values())
     assert found["sex"].decisions == 200
     assert found["sex"].chance == pytest.approx(1 / 400), "one degree of freedom, 200 decisions"
@@ -220,25 +223,25 @@ def test_equal_treatment_has_no_divergence(lung):
 
 def test_divergence_by_hand(lung):
     """Women get regimen 2; of the men half are denied it: H(3/4, 1/4) - H(1/2, 1/2) / 2 = 0.5623 - 0.3466 = 0.2158 nats."""
-    ledger, _ = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 2, 2, 0] * 50)
-    found = divergence(lung.scenario, ledger)
+    tally, _ = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 2, 2, 0] * 50)
+    found = group_divergence(lung.scenario, tally)
     assert found["sex"].nats == pytest.approx(0.21576, abs=1e-4)
     assert found["rural"].nats == pytest.approx(0, abs=1e-6), "everybody is of one group there"
     apart, _ = decisions(lung, sex=[0, 1] * 100, given=[2, 0] * 100)
-    assert divergence(lung.scenario, apart)["sex"].nats == pytest.approx(np.log(2), rel=1e-5)
+    assert group_divergence(lung.scenario, apart)["sex"].nats == pytest.approx(np.log(2), rel=1e-5)
 
 
 def test_different_need_is_no_divergence(lung):
     """Men and women are treated differently, but so are all patients of that need."""
-    ledger, _ = decisions(lung, sex=[0, 1] * 100, given=[2, 0] * 100, need=[2, 0] * 100)
-    assert divergence(lung.scenario, ledger)["sex"].nats == pytest.approx(0, abs=1e-6)
+    tally, _ = decisions(lung, sex=[0, 1] * 100, given=[2, 0] * 100, need=[2, 0] * 100)
+    assert group_divergence(lung.scenario, tally)["sex"].nats == pytest.approx(0, abs=1e-6)
 
 
 def test_the_term_of_one_decision_by_hand(lung):
     """After 100 women with regimen 2, and 50 of 100 men denied it, one more man is denied it."""
-    ledger, _ = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 2, 2, 0] * 50)
-    _, denied = decisions(lung, sex=[1], given=[0], ledger=ledger)
-    _, treated = decisions(lung, sex=[1], given=[2], ledger=ledger)
+    tally, _ = decisions(lung, sex=[0, 0, 1, 1] * 50, given=[2, 2, 2, 0] * 50)
+    _, denied = decisions(lung, sex=[1], given=[0], tally=tally)
+    _, treated = decisions(lung, sex=[1], given=[2], tally=tally)
     usual = 50 / 200
     ours = (50 + PRIOR * usual) / (100 + PRIOR)
     row = [name for name, _ in lung.scenario.groups].index("sex")
@@ -248,39 +251,39 @@ def test_the_term_of_one_decision_by_hand(lung):
 
 
 def test_the_mean_of_the_term_is_minus_the_divergence(lung):
-    """A full ledger, and decisions as before."""
+    """A full tally, and decisions as before."""
     sex, given = np.array([0, 0, 1, 1] * 5000), np.array([2, 2, 2, 0] * 5000)
-    ledger, _ = decisions(lung, sex, given)
-    _, surprise = decisions(lung, sex, given, ledger=ledger)
+    tally, _ = decisions(lung, sex, given)
+    _, surprise = decisions(lung, sex, given, tally=tally)
     row = [name for name, _ in lung.scenario.groups].index("sex")
-    assert float(surprise[row].mean()) == pytest.approx(divergence(lung.scenario, ledger)["sex"].nats, rel=0.02)
+    assert float(surprise[row].mean()) == pytest.approx(group_divergence(lung.scenario, tally)["sex"].nats, rel=0.02)
 
 
 def test_old_decisions_fade(lung):
     n = int(HALF_LIFE)
-    ledger, _ = decisions(lung, np.zeros(n), np.full(n, 2))
-    assert divergence(lung.scenario, ledger)["sex"].decisions == pytest.approx(n)
-    ledger, _ = decisions(lung, np.zeros(n), np.full(n, 3), ledger=ledger)
-    assert divergence(lung.scenario, ledger)["sex"].decisions == pytest.approx(1.5 * n, rel=1e-4)
+    tally, _ = decisions(lung, np.zeros(n), np.full(n, 2))
+    assert group_divergence(lung.scenario, tally)["sex"].decisions == pytest.approx(n)
+    tally, _ = decisions(lung, np.zeros(n), np.full(n, 3), tally=tally)
+    assert group_divergence(lung.scenario, tally)["sex"].decisions == pytest.approx(1.5 * n, rel=1e-4)
 
 
 def test_going_on_is_no_decision(lung):
     journey = first_visit(lung, 3)
     state = journey.state._replace(last=jnp.array([2, 2, 2]), progressed=jnp.array([0.0, 0.0, 1.0]))
     need, given = np.full(3, 2, np.int32), np.array([2, 0, 2], np.int32)
-    ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), journey._replace(state=state), need, given)
-    assert divergence(lung.scenario, ledger)["sex"].decisions == 2, "stopping is one, and staying after progression"
+    tally, _ = write(lung.scenario, empty_tally(lung.scenario), journey._replace(state=state), need, given)
+    assert group_divergence(lung.scenario, tally)["sex"].decisions == 2, "stopping is one, and staying after progression"
     untreated = state._replace(last=jnp.full(3, lung.scenario.supportive), progressed=jnp.ones(3))
     given = np.array([lung.scenario.supportive, lung.scenario.holiday, 2], np.int32)
-    ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), journey._replace(state=untreated), need, given)
-    assert divergence(lung.scenario, ledger)["sex"].decisions == 2, "going on without treatment is none"
+    tally, _ = write(lung.scenario, empty_tally(lung.scenario), journey._replace(state=untreated), need, given)
+    assert group_divergence(lung.scenario, tally)["sex"].decisions == 2, "going on without treatment is none"
     dead = journey._replace(state=state._replace(alive=jnp.zeros(3)))
-    ledger, _ = write(lung.scenario, empty_ledger(lung.scenario), dead, need, given)
-    assert divergence(lung.scenario, ledger)["sex"].decisions == 0
+    tally, _ = write(lung.scenario, empty_tally(lung.scenario), dead, need, given)
+    assert group_divergence(lung.scenario, tally)["sex"].decisions == 0
 
 
 def test_chance_is_what_equal_treatment_shows(lung):
-    """Groups by lot, regimens by lot: the mean divergence of many such ledgers is the chance figure."""
+    """Groups by lot, regimens by lot: the mean divergence of many such tallies is the chance figure."""
     scenario, rng = lung.scenario, np.random.default_rng(0)
     regimens, sizes = len(scenario.regimens), [len(names) for _, names in scenario.groups]
     found = []
@@ -289,7 +292,7 @@ def test_chance_is_what_equal_treatment_shows(lung):
         given = rng.choice(4, 400, p=[0.1, 0.2, 0.3, 0.4])
         for size, start in zip(sizes, np.cumsum([0, *sizes]), strict=False):
             np.add.at(joint, (5, given, start + rng.integers(0, size, 400)), 1)
-        found.append(divergence(scenario, Ledger(joint)))
+        found.append(group_divergence(scenario, Tally(joint)))
     for name, levels in scenario.groups:
         assert found[0][name].chance == pytest.approx((len(levels) - 1) * 3 / 800)
         assert np.mean([one[name].nats for one in found]) == pytest.approx(found[0][name].chance, rel=0.15)
@@ -328,12 +331,12 @@ def test_a_cycle_lived_is_never_punished(card):
     engine = make_engine(card, terms=("outcome", "guideline", "carbon"))
     weights, rng, n = card_weights(card), np.random.default_rng(0), 256
     once = np.array([regimen.max_cycles == 1 for regimen in card.regimens])
-    cycle, ledger = jax.jit(engine.cycle), engine.ledger()
+    cycle, tally = jax.jit(engine.cycle), engine.tally()
     journey = jax.jit(engine.begin)(jnp.arange(n), jnp.arange(n, dtype=jnp.uint32)).journey
     worst, cycles = np.inf, 0
     for _ in range(80):
         choice = rng.integers(0, len(card.regimens), n).astype(np.int32)
-        journey, _, outcome = cycle(journey, ledger, choice)
+        journey, _, outcome = cycle(journey, tally, choice)
         terms = dict(zip(TERMS, np.asarray(outcome.terms), strict=True))
         utility = terms["outcome"] * WEEKS_PER_YEAR / card.cycle_weeks
         counted = (np.asarray(outcome.lived) == 1) & (utility >= 0.1) & ~once[np.asarray(outcome.given)]
@@ -490,7 +493,7 @@ def test_the_ledger_of_an_environment_begins_anew_with_a_seed():
     env.step(3)
     assert env.unwrapped.fairness()["sex"].decisions == 1
     env.reset()
-    assert env.unwrapped.fairness()["sex"].decisions == 1, "the next patient is written into the same ledger"
+    assert env.unwrapped.fairness()["sex"].decisions == 1, "the next patient is written into the same tally"
     env.step(3)
     assert env.unwrapped.fairness()["sex"].decisions == pytest.approx(2, abs=1e-3)
     env.reset(seed=0)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onco_gym.cards.scenario import params, schedule
+from onco_gym.cards.scenarios import params, schedule
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.patients import CausalGenerator
 from onco_gym.rewards import Scene
 from onco_gym.rewards.outcome import outcome
 from onco_gym.simulator import tumour
-from onco_gym.simulator.admit import admit
+from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
 from onco_gym.simulator.observation import is_scheduled
-from onco_gym.simulator.step import USUAL, step
 from onco_gym.simulator.survival import hazard
+from onco_gym.simulator.transition import USUAL_ORDERS, step
 
 CARD = st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"])
 N = 16
@@ -103,7 +103,7 @@ def test_growth_without_treatment_is_gompertz(growth, start, cycles):
 
 
 def gained(engine, before, after, events):
-    return outcome(engine.scenario, engine.params, Scene(before, after, USUAL, events, None, None))
+    return outcome(engine.scenario, engine.params, Scene(before, after, USUAL_ORDERS, events, None, None))
 
 
 @settings(max_examples=20, deadline=None)
@@ -133,7 +133,7 @@ def test_the_dead_gain_nothing(name):
     journey = journey._replace(state=journey.state._replace(alive=jnp.zeros(N)))
     after, events = sampled(journey, np.zeros(N, np.int32))
     assert (np.asarray(after.state.alive) == 0).all()
-    _, _, outcome = engine.cycle(journey, engine.ledger(), np.zeros(N, np.int32))
+    _, _, outcome = engine.cycle(journey, engine.tally(), np.zeros(N, np.int32))
     assert (np.asarray(outcome.terms) == 0).all()
     assert (np.asarray(gained(engine, journey, after, events)) == 0).all()
 

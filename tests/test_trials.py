@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onco_gym.cards import load_card
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
-from onco_gym.cards.scenario import params
+from onco_gym.cards.scenarios import params
 from onco_gym.cli import main
 from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
 from onco_gym.trials.arms import patients_of, recruit, run_arm

@@ -25,17 +25,17 @@ from onco_gym.verification import (
     optimal,
     read_record,
     reconstruct,
-    record,
+    record_episodes,
     verify,
     write_record,
     write_report,
 )
 from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
 from onco_gym.verification.course import redrawn
-from onco_gym.verification.explain import effects, within
+from onco_gym.verification.reasons import effects, within
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
+from onco_gym.verification.scoring import repeated
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
-from onco_gym.verification.verify import repeated
 
 module = sys.modules["onco_gym.verification.verify"]  # the package has a function of this name
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
@@ -54,7 +54,7 @@ def who(engine):
 
 @pytest.fixture(scope="module")
 def kept(engine):
-    return record(engine, load_agent("clinician", engine), 24, seed=7, name="clinician")
+    return record_episodes(engine, load_agent(engine, "clinician"), 24, seed=7, name="clinician")
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,14 @@ def random_sequences(engine, n, seed=0):
 
 
 def test_a_course_with_ones_own_chance_is_the_episode(engine, who):
-    episodes = rollout(engine, load_agent("guideline", engine), 24, seed=7)
+    episodes = rollout(engine, load_agent(engine, "guideline"), 24, seed=7)
     done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
     done[: len(episodes.given)] = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
     course = follow(engine, who, done, "sampled")
     without = episodes.returns - engine.weights["fairness"] * episodes.terms["fairness"]
     np.testing.assert_allclose(course.worth.sum(0), without, atol=1e-5)
     np.testing.assert_allclose(course.quality.sum(0), episodes.terms["outcome"], atol=1e-5)
-    again = play(engine, load_agent("guideline", engine), engine.receive(*who))
+    again = play(engine, load_agent(engine, "guideline"), who.origin)
     np.testing.assert_array_equal(again.given, episodes.given)
 
 
@@ -290,13 +290,13 @@ def test_findings_hang_together(engine, found, kept):
 
 
 def test_an_agent_is_asked_to_decide_again(engine, kept):
-    assert repeated(engine, kept, load_agent("clinician", engine)) == pytest.approx(1.0)
-    other = repeated(engine, kept, load_agent("random", engine))
+    assert repeated(engine, kept, load_agent(engine, "clinician")) == pytest.approx(1.0)
+    other = repeated(engine, kept, load_agent(engine, "random"))
     assert other.mean() < 0.6
     claimed = kept.decisions.copy()
     claimed[0] = (claimed[0] + 1) % len(engine.scenario.regimens)
     forged = dataclasses.replace(kept, decisions=claimed)
-    assert repeated(engine, forged, load_agent("clinician", engine)) == pytest.approx(0.0)
+    assert repeated(engine, forged, load_agent(engine, "clinician")) == pytest.approx(0.0)
 
 
 def test_reasons_are_plain_words(engine, found):
@@ -369,7 +369,7 @@ def test_commands_say_what_is_wrong(tmp_path, capsys):
     path.write_text("[]")
     assert main(["verify", str(path)]) == 2
     assert "is not a file of episodes" in capsys.readouterr().err
-    assert main(["record", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
+    assert main(["record_episodes", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
 
 
 @settings(max_examples=20, deadline=None)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onco_gym import workers
-from onco_gym.workers import WorkError, connected, spread
+from onco_gym.foundation.workers import WorkError, connected, spread
 
 
 def double(number):
@@ -131,7 +131,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(monkeypatch):
         spread(double, [1], "ray")
 
 
-CALL = "from onco_gym.workers import spread; spread(len, ['a'], 'ray', {!r})"
+CALL = "from onco_gym.foundation.workers import spread; spread(len, ['a'], 'ray', {!r})"
 
 
 @pytest.mark.parametrize(("address", "said"), [("127.0.0.1:1", "no Ray cluster answers"), ("nonsense", "expected HOST:PORT")])
@@ -155,9 +155,9 @@ def test_an_address_where_somebody_else_answers_is_refused_in_the_end():
 def test_a_cluster_that_runs_already_is_joined_and_left_running():
     script = """
 import subprocess, sys, ray
-from onco_gym.workers import spread
+from onco_gym.foundation.workers import spread
 address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
-other = f"import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+other = f"import ray; from onco_gym.foundation.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
 print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
 print(spread(len, ["abc"], "ray"), ray.is_initialized())
 """
@@ -167,7 +167,7 @@ print(spread(len, ["abc"], "ray"), ray.is_initialized())
 
 @pytest.mark.slow
 def test_a_cluster_that_was_started_here_ends_here():
-    script = "import ray; from onco_gym.workers import spread; print(spread(len, ['ab'], 'ray'), ray.is_initialized())"
+    script = "import ray; from onco_gym.foundation.workers import spread; print(spread(len, ['ab'], 'ray'), ray.is_initialized())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "[2] False\n", done.stderr
     assert not done.stderr

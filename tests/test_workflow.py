@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from onco_gym.agents import Agent, AgentError, rollout
 from onco_gym.agents.workflow import Indications, WorkflowAgent
 from onco_gym.cards import load_card
-from onco_gym.cards.scenario import scenario
+from onco_gym.cards.scenarios import scenario
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.interfaces.workflow import APPEAL, AWAITED, action_parts, observation_fields
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import CausalGenerator
 from onco_gym.patients.traits import NEVER, encode
-from onco_gym.rewards import TERMS, divergence, hear
+from onco_gym.rewards import TERMS, group_divergence, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import ctdna, diameter
 
@@ -34,9 +34,9 @@ def clinic():
     engine = make_engine("nsclc", kind="workflow")
 
     @jax.jit
-    def step(encounter, ledger, action):
-        after, ledger, outcome = engine.advance(encounter, ledger, action)
-        return after, ledger, outcome, *engine.look(after)
+    def step(encounter, tally, action):
+        after, tally, outcome = engine.advance(encounter, tally, action)
+        return after, tally, outcome, *engine.look(after)
 
     return engine, step
 
@@ -49,15 +49,15 @@ def first_visit():
     return encounter, np.asarray(observation).T, np.asarray(mask).T
 
 
-def visit(encounter, ledger=None, **parts):
-    """One step under the same or one action per patient: the encounter, the ledger, the outcome, what is seen, and the mask."""
+def visit(encounter, tally=None, **parts):
+    """One step under the same or one action per patient: the encounter, the tally, the outcome, what is seen, and the mask."""
     engine, step = clinic()
     wanted = {"regimen": engine.scenario.holiday, "next_visit": 0, **parts}
-    assert set(wanted) <= set(engine.kind.action_parts)
-    columns = [np.broadcast_to(wanted.get(name, 0), N) for name in engine.kind.action_parts]
+    assert set(wanted) <= set(engine.kind.parts)
+    columns = [np.broadcast_to(wanted.get(name, 0), N) for name in engine.kind.parts]
     action = engine.kind.checked(np.stack(columns, 1), N)
-    after, ledger, outcome, observation, mask = step(encounter, engine.ledger() if ledger is None else ledger, action)
-    return after, ledger, outcome, np.asarray(observation), np.asarray(mask)
+    after, tally, outcome, observation, mask = step(encounter, engine.tally() if tally is None else tally, action)
+    return after, tally, outcome, np.asarray(observation), np.asarray(mask)
 
 
 def shown(observation, name):
@@ -385,8 +385,8 @@ def test_the_ledger_counts_one_decision_a_visit():
     filled = visit(encounter, regimen=regimen("docetaxel"))[1]
     counts = {}
     for cycles in (1, 4):
-        _, ledger, outcome, _, _ = visit(encounter, filled, regimen=regimen("platinum_pemetrexed"), next_visit=cycles - 1)
-        counts[cycles] = np.asarray(ledger.counts), np.asarray(outcome.terms)[FAIRNESS]
+        _, tally, outcome, _, _ = visit(encounter, filled, regimen=regimen("platinum_pemetrexed"), next_visit=cycles - 1)
+        counts[cycles] = np.asarray(tally.counts), np.asarray(outcome.terms)[FAIRNESS]
     np.testing.assert_array_equal(counts[1][0], counts[4][0])
     np.testing.assert_array_equal(counts[1][1], counts[4][1])
     assert counts[4][0].sum() == pytest.approx(2 * N * len(clinic()[0].scenario.groups), rel=0.1)
@@ -398,8 +398,8 @@ def test_no_decisions_are_counted_after_death_or_the_horizon():
     over = with_state(encounter, cycle=jnp.full(N, engine.horizon, jnp.int32))
     dead = with_state(encounter, alive=jnp.zeros(N))
     for gone in (over, dead):
-        _, ledger, outcome, _, _ = visit(gone, regimen=regimen("docetaxel"), next_visit=3)
-        assert all(one.decisions == 0 for one in divergence(engine.scenario, ledger).values())
+        _, tally, outcome, _, _ = visit(gone, regimen=regimen("docetaxel"), next_visit=3)
+        assert all(one.decisions == 0 for one in group_divergence(engine.scenario, tally).values())
         assert (np.asarray(outcome.terms) == 0).all()
         assert (np.asarray(outcome.lived) == 0).all()
 
@@ -448,9 +448,9 @@ def test_whatever_is_done_what_is_known_stays_known(seed):
 
 def test_wrong_actions_are_named():
     kind = clinic()[0].kind
-    good = np.zeros(len(kind.action_parts), int)
+    good = np.zeros(len(kind.parts), int)
     assert kind.checked(good, None).dtype == np.int32
-    for part, name in enumerate(kind.action_parts):
+    for part, name in enumerate(kind.parts):
         wrong = good.copy()
         wrong[part] = 99
         with pytest.raises(gym.error.InvalidAction, match=f"{name} is 99: expected 0"):

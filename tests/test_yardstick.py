@@ -8,7 +8,7 @@ from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cli import main
 from onco_gym.evaluation import yardstick as module
-from onco_gym.evaluation.yardstick import measure, read_yardstick, write_yardstick, yardstick, yardstick_file
+from onco_gym.evaluation.yardsticks import measure, read_yardstick, write_yardstick, yardstick, yardstick_file
 from onco_gym.interfaces.engine import make_engine
 
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")

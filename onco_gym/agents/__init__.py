@@ -1,32 +1,8 @@
-"""Agents: one protocol, and the agents every board has."""
+"""Agents: one protocol, the named agents, policy files, and episodes.
 
-from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose
-from onco_gym.agents.clinician import ClinicianAgent
-from onco_gym.agents.files import OnnxAgent, Sb3Agent, export, load_agent, save_mlp_onnx
-from onco_gym.agents.names import make_agent
-from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.agents.rollout import Episodes, play, rollout
-from onco_gym.agents.simple import ConstantAgent, GuidelineAgent, RandomAgent
-from onco_gym.agents.workflow import WorkflowAgent
+Names are imported when they are first used; ``__init__.pyi`` lists them.
+"""
 
-__all__ = [
-    "AdaptiveDose",
-    "Agent",
-    "AgentError",
-    "ClinicianAgent",
-    "ConstantAgent",
-    "ConstantDose",
-    "Episodes",
-    "GuidelineAgent",
-    "GuidelineDose",
-    "OnnxAgent",
-    "RandomAgent",
-    "Sb3Agent",
-    "WorkflowAgent",
-    "export",
-    "load_agent",
-    "make_agent",
-    "play",
-    "rollout",
-    "save_mlp_onnx",
-]
+from onco_gym.foundation.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -10,11 +10,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents.episodes import Episodes
+from onco_gym.agents.observations import Masks, ObservationReader, Observations
 from onco_gym.agents.protocol import AgentError
-from onco_gym.agents.rollout import Episodes
-from onco_gym.agents.simple import GuidelineAgent, Knowledge, Masks, Observations
+from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import scenario
+from onco_gym.cards.scenarios import scenario
 from onco_gym.interfaces.dosing import observation_fields
 from onco_gym.simulator.observation import MINIMUM_MM, PROGRESSION
 
@@ -54,7 +55,7 @@ class ConstantDose:
             raise AgentError(f"intensity is {intensity!r}, expected 0..1: a share of the standard dose")
         self._regimen, self._intensity, self._then = regimen, intensity, then
         self._index, self._count = names.index(regimen), len(names)
-        self._known = Knowledge(card)
+        self._known = ObservationReader(card)
 
     def act(self, observation: Observations, mask: Masks) -> Doses:
         """(n, D) intensities."""
@@ -162,7 +163,7 @@ def time_to_progression(card: Card, run: Episodes, reference: Reference = "basel
     if run.observations is None:
         raise AgentError("the episodes hold no observations: rollout(..., keep_observations=True)")
     cycles, n, _ = run.observations.shape
-    known = Knowledge(card)(run.observations.reshape(cycles * n, -1))
+    known = ObservationReader(card)(run.observations.reshape(cycles * n, -1))
 
     def seen(name: str) -> NDArray[np.float32]:
         return known[name].reshape(cycles, n)

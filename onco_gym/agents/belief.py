@@ -14,14 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.patients import CausalGenerator
-from onco_gym.simulator.admit import admit
+from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import allowed, diameter
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import step
+from onco_gym.simulator.transition import step
 
 DONORS = 32_768
 """Patients that look-alikes are sought among; none of them is a patient of an environment."""
@@ -62,12 +61,8 @@ class Seen(NamedTuple):
 def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Seen | None) -> Seen:
     """Read an observation (n, F) of patients last seen as ``before``; a patient at cycle 0 is a new one."""
     rows = np.asarray(observation, np.float32).T
-    traits, biomarkers, tests = len(scenario.traits), len(scenario.biomarkers), len(scenario.tests)
-    first = traits + biomarkers + tests
-    raw = {field.name: field.low + (field.high - field.low) * rows[field.index] for field in scenario.fields[first : first + 14]}
-    at = first + 14
-    blocks = np.split(rows[at:], np.cumsum([len(scenario.organs), len(scenario.clones) - 1, len(scenario.regimens)]))
-    toxicity, marker, last, exposure = blocks
+    raw = {field.name: field.raw(rows[field.index]) for field in scenario.fields if field.block == "course"}
+    toxicity, marker, last, exposure = (rows[scenario.block(name)] for name in ("toxicity", "marker", "regimen", "exposure"))
     given = np.where(last.max(0) > 0.5, last.argmax(0), -1).astype(np.int32)
     cycle = np.rint(raw["cycle"]).astype(np.int32)
     progressed = raw["progressed"]
@@ -81,8 +76,8 @@ def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.
     treatment = np.where(active, given, treatment).astype(np.int32)
     size = np.maximum(raw["diameter"], 1e-3)
     return Seen(
-        known=rows[traits + biomarkers : first] > 0.5,
-        shown=rows[: traits + biomarkers],
+        known=rows[scenario.block("test")] > 0.5,
+        shown=rows[: len(scenario.traits) + len(scenario.biomarkers)],
         cycle=cycle,
         line=np.rint(raw["line"]),
         ecog=np.rint(raw["ecog"]),
@@ -148,7 +143,7 @@ class Cloud:
 
     def _admitted(self, seen: Seen, key: jax.Array) -> Journey:
         rows = self._donors.nearest(seen, self.size)
-        patient = self.engine.patient(jnp.take(self._donors.pool, rows.reshape(-1), axis=0).T)
+        patient = self._donors.patients(rows.reshape(-1))
         return _begun(self.engine.scenario, self.engine.params, patient, seen, key, self.size)
 
 
@@ -156,9 +151,9 @@ class _Donors:
     """Where look-alikes come from."""
 
     def __init__(self, engine: Engine) -> None:
-        other = make_engine(engine.card, CausalGenerator(engine.card).sample(DONORS, seed=DONOR_SEED), terms=("outcome",))
-        self.pool = other.pool
-        shown = np.asarray(other.patient(other.pool.T).shown)
+        other = make_engine(engine.card, engine.generator.sample(DONORS, seed=DONOR_SEED), terms=("outcome",))
+        self.patients = other.patients
+        shown = np.asarray(other.patients().shown)
         scenario = engine.scenario
         self._tests = np.array(scenario.biomarker_test, int)
         self._traits = len(scenario.traits)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.simple import Facts, GuidelineAgent, Knowledge, Masks, Observations
+from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import scenario
+from onco_gym.cards.scenarios import scenario
 from onco_gym.cards.schema import Categorical
 from onco_gym.knowledge import Guideline
 
@@ -88,7 +89,7 @@ class ClinicianAgent:
     """
 
     def __init__(self, card: Card, seed: int = 0) -> None:
-        self._scenario, self._guideline, self._known = scenario(card), Guideline(card), Knowledge(card)
+        self._scenario, self._guideline, self._known = scenario(card), Guideline(card), ObservationReader(card)
         self._follow = GuidelineAgent(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._toxicity = np.array([-sum(np.log1p(-share) for share in r.toxicity.values() if share < 1) for r in card.regimens])

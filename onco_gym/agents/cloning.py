@@ -1,6 +1,5 @@
 """Behaviour cloning: a network that learns to decide as another agent does."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import optax
 
 from onco_gym.agents import ppo
+from onco_gym.agents.episodes import rollout
 from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.agents.rollout import rollout
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 TRAINING = 2**40
@@ -34,7 +34,7 @@ def clone(
     agent: Agent,
     settings: Settings | None = None,
     seed: int = 0,
-    on_epoch: Callable[[int], None] = lambda epoch: None,
+    progress: Progress = silent,
 ) -> ppo.PpoAgent:
     """A network that gives the decisions of ``agent`` the highest likelihood.
 
@@ -43,14 +43,14 @@ def clone(
         agent: whom to imitate.
         settings: see :class:`Settings`.
         seed: same engine, agent, settings and seed, same policy on the same machine.
-        on_epoch: called with the number of passes done, after each.
+        progress: told after every pass.
 
     Raises:
         AgentError: for another kind of environment, or too few decisions to learn from.
     """
     settings = settings or Settings()
-    if engine.kind_name != "regimen":
-        raise AgentError(f"cloning learns regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else")
+    if engine.kind.name != "regimen":
+        raise AgentError(f"cloning learns regimens; {engine.card.id} of kind {engine.kind.name!r} asks for something else")
     run = rollout(engine, agent, settings.episodes, seed=TRAINING + seed * 2**32, keep_observations=True)
     assert run.observations is not None
     made = run.actions >= 0
@@ -74,5 +74,5 @@ def clone(
     for epoch in range(settings.epochs):
         for which in np.array_split(rng.permutation(len(chosen))[: batches * settings.batch], batches):
             layers, state = update(layers, state, seen[which], chosen[which])
-        on_epoch(epoch + 1)
+        progress("imitating", epoch + 1, settings.epochs)
     return ppo.PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in layers], sizes[-1:])

@@ -1,88 +1,66 @@
-"""Agents by name, for every kind of environment."""
+"""The agents that have a name. A table of plain text, so that command lines can show it without importing anything heavy."""
 
-from typing import Any
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from onco_gym.agents.protocol import Agent
 
-from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, dosed
-from onco_gym.agents.clinician import ClinicianAgent
-from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.agents.simple import ConstantAgent, GuidelineAgent, Masks, Observations, RandomAgent
-from onco_gym.agents.workflow import WorkflowAgent
-from onco_gym.cards import Card
-from onco_gym.cards.scenario import scenario
-from onco_gym.interfaces.workflow import action_parts
+if TYPE_CHECKING:
+    from onco_gym.interfaces.engine import Engine
+
+REGIMEN = "REGIMEN"
+"""Stands for the name of a regimen in the name of an agent."""
 
 
-def make_agent(name: str, card: Card, seed: int = 0, kind: str = "regimen") -> Agent:
-    """An agent by name.
+@dataclass(frozen=True)
+class NamedAgent:
+    """An agent that can be asked for by name.
 
-    Args:
-        name: ``random``, ``guideline``, ``clinician``, or a regimen's name for the constant agent; the clinician is for plain
-            environments only. For dosing also ``adaptive:REGIMEN``; for the workflow ``guideline`` orders what is indicated,
-            and ``never`` and ``everything`` test otherwise.
-        card: the card.
-        seed: of agents that draw.
-        kind: of environment, as :data:`onco_gym.interfaces.engine.KINDS` has it.
-
-    Raises:
-        AgentError: for a name that means nothing there.
+    Attributes:
+        name: its name; :data:`REGIMEN` in it stands for the name of a regimen.
+        kinds: of environment that it can act in.
+        about: what it does.
+        entry_point: ``module:function``, which is called with engine, regimen (empty if the name has none) and seed.
     """
-    agent = {"regimen": _regimens, "dose": _doses, "workflow": _workflows}[kind](name, card, seed)
-    if agent is None:
-        regimens = ["clinician", *scenario(card).regimens]
-        known = {"regimen": regimens, "dose": [*dosed(card), "adaptive:REGIMEN"], "workflow": WAYS[1:]}[kind]
-        raise AgentError(f"there is no agent {name!r}; expected random, guideline, or one of {', '.join(known)}")
-    return agent
+
+    name: str
+    kinds: tuple[str, ...]
+    about: str
+    entry_point: str
+
+    def make(self, engine: "Engine", regimen: str, seed: int) -> Agent:
+        """The agent for ``engine``."""
+        module, _, function = self.entry_point.partition(":")
+        made: Agent = getattr(importlib.import_module(module), function)(engine, regimen, seed)
+        return made
 
 
-WAYS = ("guideline", "never", "everything")
+_MAKERS = "onco_gym.agents.makers"
+NAMED = (
+    NamedAgent("random", ("regimen", "dose", "workflow"), "any possible action, with equal chance", f"{_MAKERS}:random"),
+    NamedAgent("guideline", ("regimen", "dose", "workflow"), "follows the card's guideline", f"{_MAKERS}:guideline"),
+    NamedAgent("clinician", ("regimen",), "the guideline with practice variation and known disparities", f"{_MAKERS}:clinician"),
+    NamedAgent("planner", ("regimen",), "tries each regimen on simulated look-alikes; slow", f"{_MAKERS}:planner"),
+    NamedAgent(REGIMEN, ("regimen", "dose"), "this regimen in every cycle, as in 'osimertinib'", f"{_MAKERS}:constant"),
+    NamedAgent(f"adaptive:{REGIMEN}", ("dose",), "adaptive therapy with this regimen", f"{_MAKERS}:adaptive"),
+    NamedAgent("never", ("workflow",), "the guideline's regimens, without any test", f"{_MAKERS}:never"),
+    NamedAgent("everything", ("workflow",), "the guideline's regimens, with every test at every visit", f"{_MAKERS}:everything"),
+)
+"""Every agent that has a name."""
 
 
-def _regimens(name: str, card: Card, seed: int) -> Agent | None:
-    if name == "random":
-        return RandomAgent(seed)
-    if name == "guideline":
-        return GuidelineAgent(card)
-    if name == "clinician":
-        return ClinicianAgent(card, seed)
-    return ConstantAgent(card, name) if name in scenario(card).regimens else None
+def describe_agents() -> str:
+    """What an AGENT can be, a line each, for help texts."""
+    every = {kind for one in NAMED for kind in one.kinds}
+    rows = [(one.name, f"{one.about}{_limits(one, every)}") for one in NAMED]
+    rows += [
+        ("FILE.onnx", "a policy file"),
+        ("FILE.zip", "a model of Stable-Baselines3; it is unpickled, so use one you trust"),
+        ("MODULE:OBJECT", "an agent of your own, or a class or function that makes one from the card"),
+    ]
+    return "\n".join(f"  {name:<18} {about}" for name, about in rows)
 
 
-def _doses(name: str, card: Card, seed: int) -> Agent | None:
-    if name == "random":
-        return _RandomDose(seed)
-    if name == "guideline":
-        return GuidelineDose(card)
-    if name.startswith("adaptive:"):
-        return AdaptiveDose(card, name.removeprefix("adaptive:"), then=GuidelineDose(card))
-    return ConstantDose(card, name) if name in dosed(card) else None
-
-
-def _workflows(name: str, card: Card, seed: int) -> Agent | None:
-    if name == "random":
-        return _RandomParts(seed, list(action_parts(card).values()))
-    if name == "guideline":
-        return WorkflowAgent(card, "indicated")
-    return WorkflowAgent(card, name) if name in ("never", "everything") else None  # type: ignore[arg-type] # just checked
-
-
-class _RandomDose:
-    """Any intensity of any regimen that can be given."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
-        return self._rng.random(mask.shape, np.float32) * mask
-
-
-class _RandomParts:
-    """Anything that can be chosen, part by part of the action."""
-
-    def __init__(self, seed: int, sizes: list[int]) -> None:
-        self._agent, self._ends = RandomAgent(seed), np.cumsum(sizes)[:-1]
-
-    def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
-        return np.stack([self._agent.act(observation, part) for part in np.split(mask, self._ends, axis=1)], 1)
+def _limits(agent: NamedAgent, every: set[str]) -> str:
+    return "" if set(agent.kinds) == every else f" ({' and '.join(agent.kinds)} environments)"

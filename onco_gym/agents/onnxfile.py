@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
+from onco_gym.agents.observations import Masks, Observations
 from onco_gym.agents.protocol import AgentError
-from onco_gym.agents.simple import Masks, Observations
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
-from onco_gym.registration import KINDS as ENDINGS
-from onco_gym.registration import NAMESPACE
+from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
 LARGEST = 64 * 2**20
@@ -74,7 +72,7 @@ class OnnxAgent:
         self._session = _session(content, self._name)
         try:
             self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
-            self._check_shape(environment_id(engine))
+            self._check_shape(engine.id)
         except UnicodeDecodeError:
             raise AgentError(f"{self._name} holds names that are no text") from None
 
@@ -121,10 +119,7 @@ class OnnxAgent:
 
 def parts(engine: Engine) -> tuple[int, ...] | None:
     """The sizes of an action's parts, whose choices stand in one row of the mask; None for dosing, which has none."""
-    space = engine.kind.space
-    if isinstance(space, spaces.MultiDiscrete):
-        return tuple(int(size) for size in space.nvec)
-    return (int(space.n),) if isinstance(space, spaces.Discrete) else None
+    return tuple(engine.kind.parts.values()) or None
 
 
 def output(engine: Engine) -> str:
@@ -146,12 +141,6 @@ def certain(action: NDArray[Any], sizes: tuple[int, ...] | None) -> NDArray[np.f
     if sizes is None or len(sizes) > 1:
         raise AgentError("probabilities are of regimens: dosing and the workflow have none")
     return np.eye(sizes[0])[action]
-
-
-def environment_id(engine: Engine) -> str:
-    """The id of the environment that an engine is behind."""
-    end = next(end for end, name in ENDINGS.items() if name == engine.kind_name)
-    return f"{NAMESPACE}/{engine.card.id}{end}-v0"
 
 
 def save_mlp_onnx(
@@ -184,7 +173,7 @@ def save_mlp_onnx(
         operators.append(Operator("Gemm", (weights, biases)))
         width = np.shape(weights)[1]
     if width != engine.kind.mask_size:
-        raise AgentError(f"the last layer answers {width} numbers, {environment_id(engine)} needs {engine.kind.mask_size}")
+        raise AgentError(f"the last layer answers {width} numbers, {engine.id} needs {engine.kind.mask_size}")
     content = written(operators, engine, None if normalisation is None else Normalisation(*normalisation))
     OnnxAgent(content, engine)
     with replacing(path) as temporary:
@@ -221,7 +210,7 @@ def written(operators: Sequence[Operator], engine: Engine, normalisation: Normal
 
 def labelled(model: bytes, engine: Engine) -> bytes:
     """An ONNX file with who wrote it and for which environment; later fields of a message count, so they are put behind."""
-    labels = {"environment": environment_id(engine), "card_digest": engine.scenario.digest, "onco_gym": __version__}
+    labels = {"environment": engine.id, "card_digest": engine.scenario.digest, "onco_gym": __version__}
     pairs = (_field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in labels.items())
     return model + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs)
 

@@ -23,7 +23,7 @@ from onco_gym.knowledge.panel import Hearing
 from onco_gym.rewards import blend
 from onco_gym.simulator.chance import Weighed, mix
 from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import step
+from onco_gym.simulator.transition import step
 
 
 class PlannerAgent:
@@ -42,9 +42,9 @@ class PlannerAgent:
     def __init__(
         self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (16, 96), sure: float = 1.0, seed: int = 0
     ) -> None:
-        if engine.kind_name != "regimen":
+        if engine.kind.name != "regimen":
             raise AgentError(
-                f"the planner chooses regimens; {engine.card.id} of kind {engine.kind_name!r} asks for something else"
+                f"the planner chooses regimens; {engine.card.id} of kind {engine.kind.name!r} asks for something else"
             )
         self._engine, self._tried, self._sure = engine, tried, sure
         self._cloud = Cloud(engine, cloud, seed)

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from onco_gym.agents.onnxfile import certain, choose, parts
 from onco_gym.agents.protocol import AgentError
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
 from onco_gym.interfaces.kinds import Encounter
-from onco_gym.rewards import Ledger
+from onco_gym.rewards import Tally
 
 Layers = list[tuple[jax.Array, jax.Array]]
 """(W (in, out), b (out,)) of each layer; tanh between them."""
@@ -56,8 +57,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where training stands after a round."""
+class Round:
+    """Where training stood after a round."""
 
     steps: int  # environment steps so far
     mean_return: float  # of the episodes that ended in this round; nan if none did
@@ -124,7 +125,7 @@ class _Training(NamedTuple):
     critic: Layers
     optimiser: Any
     encounter: Encounter
-    ledger: Ledger
+    tally: Tally
     seat: Seat
     seen: jax.Array  # (n, F)
     mask: jax.Array  # (n, C)
@@ -191,8 +192,8 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
         key, part = jax.random.split(at.key)
         choices = _choices(at.actor, at.seen, at.mask, parts)
         action = choices.sample(part)
-        encounter, ledger, seat, seen, mask, outcome = engine.step_autoreset(
-            at.encounter, at.ledger, at.seat, action[:, 0] if plain else action
+        encounter, tally, seat, seen, mask, outcome = engine.step_autoreset(
+            at.encounter, at.tally, at.seat, action[:, 0] if plain else action
         )
         # The horizon is the end of what is scored, so it is an end like death, and nothing is expected after it.
         ended = outcome.terminated | outcome.truncated
@@ -209,7 +210,7 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
         )
         after = at._replace(
             encounter=encounter,
-            ledger=ledger,
+            tally=tally,
             seat=seat,
             seen=seen.T,
             mask=mask.T,
@@ -241,7 +242,7 @@ def train(
     engine: Engine,
     settings: Settings | None = None,
     seed: int = 0,
-    on_round: Callable[[Progress], None] = lambda progress: None,
+    progress: Progress = silent,
     start: "PpoAgent | None" = None,
 ) -> "PpoAgent":
     """Train a policy.
@@ -250,7 +251,7 @@ def train(
         engine: of a kind whose actions are choices (regimens or workflow).
         settings: see :class:`Settings`.
         seed: same engine, settings and seed, same policy on the same machine.
-        on_round: called after every rollout and update.
+        progress: told after every rollout and update.
         start: the policy to go on from, such as one that imitates the guideline; by default one that knows nothing.
 
     Raises:
@@ -276,13 +277,15 @@ def train(
     seat = Seat(jnp.asarray(stream_of(seeds)), jnp.zeros(settings.envs, jnp.uint32))
     encounter, seen, mask, _ = engine.admit(seat)
     at = _Training(
-        actor, critic, adam.init((actor, critic)), encounter, engine.ledger(), seat, seen, mask, jnp.zeros(settings.envs), key
+        actor, critic, adam.init((actor, critic)), encounter, engine.tally(), seat, seen, mask, jnp.zeros(settings.envs), key
     )
+    curve: list[Round] = []
     for number in range(rounds):
         at, said = turn(at, 1 - number / rounds)
         total, episodes, entropy = np.asarray(said, float)
-        on_round(Progress((number + 1) * size, total / episodes if episodes else float("nan"), entropy))
-    return PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in at.actor], parts)
+        curve.append(Round((number + 1) * size, total / episodes if episodes else float("nan"), entropy))
+        progress(f"training, return {curve[-1].mean_return:.3f} while exploring", curve[-1].steps, rounds * size)
+    return PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in at.actor], parts, curve)
 
 
 def _rounds(settings: Settings) -> int:
@@ -315,10 +318,16 @@ class PpoAgent:
     Args:
         layers: (W (in, out), b (out,)) of each layer.
         parts: choices of each part of an action.
+        curve: the rounds of its training.
     """
 
-    def __init__(self, layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]], parts: Sequence[int]) -> None:
-        self.layers, self.parts = list(layers), tuple(parts)
+    def __init__(
+        self,
+        layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]],
+        parts: Sequence[int],
+        curve: Sequence[Round] = (),
+    ) -> None:
+        self.layers, self.parts, self.curve = list(layers), tuple(parts), tuple(curve)
 
     def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[Any]:
         """(n,) or (n, parts) the likeliest choice that is allowed; see :class:`onco_gym.agents.Agent`."""

@@ -17,23 +17,22 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from onco_gym.agents.names import make_agent
+from onco_gym.agents import makers
+from onco_gym.agents.episodes import rollout
+from onco_gym.agents.observations import Masks, Observations
 from onco_gym.agents.onnxfile import (
     Normalisation,
     OnnxAgent,
     Operator,
     certain,
     choose,
-    environment_id,
     labelled,
     output,
     parts,
     written,
 )
 from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.agents.rollout import rollout
-from onco_gym.agents.simple import Masks, Observations
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
 
 STATISTICS = "vecnormalize.pkl"
@@ -60,10 +59,10 @@ class Sb3Agent:
     def __init__(self, model: Any, engine: Engine, vecnormalize: Any = None) -> None:
         features = (len(engine.kind.fields),)
         if model.observation_space.shape != features:
-            expected = f"{environment_id(engine)} gives {features}"
+            expected = f"{engine.id} gives {features}"
             raise AgentError(f"the model sees observations of shape {model.observation_space.shape}: {expected}")
         if model.action_space != engine.kind.space:
-            raise AgentError(f"the model answers {model.action_space}: {environment_id(engine)} needs {engine.kind.space}")
+            raise AgentError(f"the model answers {model.action_space}: {engine.id} needs {engine.kind.space}")
         self.model, self.vecnormalize = model, vecnormalize
         self.normalisation = _normalisation(vecnormalize, features)
         self.layers = _layers(model)
@@ -255,7 +254,7 @@ def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
 def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
     """Observations and masks of patients treated by ``agent``, and of the same patients treated at random."""
     seen, masks = [], []
-    for one in (agent, make_agent("random", engine.card, 0, engine.kind_name)):
+    for one in (agent, makers.random(engine, "", 0)):
         steps = rollout(engine, one, _PATIENTS, keep_steps=True).steps
         assert steps is not None
         there = np.arange(len(steps.rewards))[:, None] < steps.lengths

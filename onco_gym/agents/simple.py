@@ -1,20 +1,16 @@
 """Random, constant and guideline agents."""
 
 from collections import ChainMap
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
 from onco_gym.agents.protocol import AgentError
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Scenario, scenario
-from onco_gym.cards.schema import Categorical
+from onco_gym.cards.scenarios import scenario
 from onco_gym.knowledge import Guideline
-
-Observations = NDArray[np.float32]
-Masks = NDArray[np.bool_]
 
 
 class RandomAgent:
@@ -76,7 +72,7 @@ class GuidelineAgent:
     def __init__(self, card: Card) -> None:
         self._scenario = scenario(card)
         self._guideline = Guideline(card)
-        self._known = Knowledge(card)
+        self._known = ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._max_cycles = np.array([regimen.max_cycles or np.inf for regimen in card.regimens])
 
@@ -105,7 +101,7 @@ class GuidelineAgent:
         choice = np.where(on_treatment & ~done, current, choice)
         return np.where(resting | watched, self._scenario.holiday, choice)
 
-    def _better(self, known: "Facts", prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]) -> NDArray[np.int64]:
+    def _better(self, known: Facts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]) -> NDArray[np.int64]:
         """(n,) the regimen preferred for the present line by what is known now; -1 where the present one stands."""
         rows = np.arange(len(current))
         before = prior.copy()
@@ -124,47 +120,3 @@ class GuidelineAgent:
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
         """(n, R) 1 for the choice."""
         return np.eye(len(self._active))[self.act(observation, mask)]
-
-
-class Knowledge:
-    """Reads observations back into the names and units that guideline rules use."""
-
-    def __init__(self, card: Card) -> None:
-        layout: Scenario = scenario(card)
-        self._fields = {field.name: field for field in layout.fields}
-        self._levels: dict[str, list[str]] = {}
-        for variable in card.variables:
-            if isinstance(variable, Categorical) and variable.observed:
-                self._levels[variable.name] = [
-                    level if level in variable.flags else f"{variable.name}={level}" for level in variable.levels
-                ]
-
-    def __call__(self, observation: Observations) -> "Facts":
-        """The facts in ``observation`` (n, F)."""
-        return Facts(observation, self._fields, self._levels)
-
-
-class Facts(Mapping[str, NDArray[Any]]):
-    """What one batch of observations says, by name; see :class:`onco_gym.knowledge.Guideline`."""
-
-    def __init__(self, observation: Observations, fields: Mapping[str, Any], levels: Mapping[str, list[str]]) -> None:
-        self._observation, self._fields, self._levels = observation, fields, levels
-
-    def raw(self, name: str) -> NDArray[np.float32]:
-        """(n,) a field in its unit."""
-        field = self._fields[name]
-        values: NDArray[np.float32] = field.low + (field.high - field.low) * self._observation[:, field.index]
-        return values
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        if name in self._levels:
-            shown = np.stack([self.raw(column) for column in self._levels[name]], 1)
-            return np.where(shown.max(1) > 0.5, shown.argmax(1), -1)
-        values = self.raw(name)
-        return np.rint(values) if name in ("line", "ecog") else values
-
-    def __iter__(self) -> Any:
-        return iter([*self._fields, *self._levels])
-
-    def __len__(self) -> int:
-        return len(self._fields) + len(self._levels)

@@ -7,10 +7,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
 from onco_gym.agents.protocol import AgentError
-from onco_gym.agents.simple import Facts, GuidelineAgent, Knowledge, Masks, Observations
+from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import column_range, columns_of, scenario
+from onco_gym.cards.scenarios import column_range, columns_of, scenario
 from onco_gym.cards.schema import Categorical
 from onco_gym.interfaces.workflow import IMAGING, action_parts, observation_fields
 from onco_gym.knowledge import Guideline
@@ -48,7 +49,7 @@ class WorkflowAgent:
             raise AgentError(f"testing is {testing!r}, expected one of {', '.join(get_args(Testing))}")
         self._testing, self._card, self._scenario = testing, card, scenario(card)
         self._parts = action_parts(card)
-        self._guideline, self._knowledge, self._indications = GuidelineAgent(card), Knowledge(card), Indications(card)
+        self._guideline, self._knowledge, self._indications = GuidelineAgent(card), ObservationReader(card), Indications(card)
         self._added = {field.name: field for field in observation_fields(self._scenario)[len(self._scenario.fields) :]}
         self._at_home = np.array([regimen.route in ("oral", "none") for regimen in card.regimens])
         self._sequencing = np.array(self._scenario.repeated)[:, None]  # (T, 1)
@@ -146,7 +147,7 @@ class Indications:
     """
 
     def __init__(self, card: Card) -> None:
-        self._scenario, self._guideline, self._knowledge = scenario(card), Guideline(card), Knowledge(card)
+        self._scenario, self._guideline, self._knowledge = scenario(card), Guideline(card), ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         by_test = {test: tuple(results(card, test)) for test in self._scenario.tests}
         clones = [{f"marker_{clone}": 1.0} for clone in self._scenario.clones[1:]]

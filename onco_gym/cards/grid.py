@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.cards.files import CardError, cards_folder
+from onco_gym.cards.folder import CardError, cards_folder
 
 
 @functools.cache

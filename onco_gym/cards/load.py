@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onco_gym.cards.checks import MismatchError, check
-from onco_gym.cards.files import CardError, card_files, card_id
+from onco_gym.cards.folder import CardError, card_files, card_id
 from onco_gym.cards.schema import Card
 
 

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 from onco_gym.cli import agents, dataset, environments, evaluation, trials, verification
 from onco_gym.cli.common import UsageError, number, picture, target, weeks, whole
 from onco_gym.cli.environments import SECTIONS
-from onco_gym.registration import NAMESPACE
+from onco_gym.foundation.workers import ENGINES
+from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
-from onco_gym.workers import ENGINES
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ def train_command(arguments: argparse.Namespace) -> None:
         settings, start = ppo.Settings(steps=arguments.steps), None
         if arguments.imitate:
             bar.update(task, description=f"imitating {arguments.imitate}")
-            start = clone(engine, load_agent(arguments.imitate, engine, arguments.seed), seed=arguments.seed)
+            start = clone(engine, load_agent(engine, arguments.imitate, arguments.seed), seed=arguments.seed)
             settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps: there is something to lose
         agent = ppo.train(engine, settings, arguments.seed, report, start)
         save_mlp_onnx(arguments.out, agent.layers, engine)
@@ -39,7 +39,7 @@ def train_command(arguments: argparse.Namespace) -> None:
 def export_command(arguments: argparse.Namespace) -> None:
     """Write a model of Stable-Baselines3 as an ONNX policy file."""
     key, card = _policy_for(arguments.env, arguments.out)
-    from onco_gym.agents.files import export
+    from onco_gym.agents.loading import export
     from onco_gym.interfaces.engine import make_engine
 
     kind = gym.spec(key).kwargs.get("kind", "regimen")

@@ -13,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from onco_gym.registration import NAMESPACE, registered_ids
+from onco_gym.interfaces.registry import NAMESPACE, registered_ids
 
 COLUMNS = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
 """Of a progress bar whose stages are named."""

@@ -5,7 +5,7 @@ import argparse
 from rich.progress import Progress
 
 from onco_gym.cli.common import console, make_table, resolve
-from onco_gym.registration import NAMESPACE
+from onco_gym.interfaces.registry import NAMESPACE
 
 
 def dataset_command(arguments: argparse.Namespace) -> None:

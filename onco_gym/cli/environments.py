@@ -17,14 +17,14 @@ from rich.text import Text
 
 import onco_gym
 from onco_gym.cli.common import UsageError, console, make_table, resolve
-from onco_gym.registration import NAMESPACE, registered_ids
+from onco_gym.foundation.units import WEEKS_PER_YEAR
+from onco_gym.interfaces.registry import NAMESPACE, registered_ids
 from onco_gym.version import __version__
 
 if TYPE_CHECKING:
     from onco_gym.agents import Episodes
     from onco_gym.interfaces.single import OncologyEnv
 
-WEEKS_PER_YEAR = 52.1775  # as in onco_gym.rewards.outcome, which would import JAX
 ACTIONS = {
     "regimen": "one of {} regimens",
     "dose": "an intensity per regimen",
@@ -106,7 +106,7 @@ def play_command(arguments: argparse.Namespace) -> None:
     card = env.engine.card
     if not isinstance(env.action_space, gym.spaces.Discrete):
         raise UsageError(f"{arguments.id} cannot be played by hand: its actions are more than a regimen; try {card.id}")
-    agent = load_agent(arguments.agent or "guideline", env.engine, seed)
+    agent = load_agent(env.engine, arguments.agent or "guideline", seed)
     screen.print(Text(f"{card.id}, seed {seed}", "bold"))
     observation, info = env.reset(seed=seed)
     ended = False
@@ -158,10 +158,10 @@ def rollout_command(arguments: argparse.Namespace) -> None:
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.agents import load_agent, rollout
-        from onco_gym.files import replacing
+        from onco_gym.foundation.files import replacing
 
         env = _make(arguments.id, cohort=arguments.cohort)
-        agent = load_agent(arguments.agent, env.engine, arguments.seed)
+        agent = load_agent(env.engine, arguments.agent, arguments.seed)
         bar.update(task, total=env.engine.horizon, description=f"{arguments.n} patients")
         episodes = rollout(env.engine, agent, arguments.n, arguments.seed, on_cycle=lambda i, _: bar.update(task, completed=i))
     asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}

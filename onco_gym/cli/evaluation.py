@@ -20,9 +20,9 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
     with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.evaluation import REFERENCE, evaluate_all, write_report
-        from onco_gym.evaluation.evaluate import RANDOM, make_named
+        from onco_gym.evaluation.figures import RANDOM, make_named
         from onco_gym.evaluation.tables import fairness_rows, rows
-        from onco_gym.files import replacing
+        from onco_gym.foundation.files import replacing
 
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"{arguments.episodes} patients")
@@ -63,7 +63,7 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
     errors = console(stderr=True)
     with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
-        from onco_gym.evaluation.yardstick import measure, write_yardstick, yardstick_file
+        from onco_gym.evaluation.yardsticks import measure, write_yardstick, yardstick_file
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification.amortised import network_file, train, write_network
 

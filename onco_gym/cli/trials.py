@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onco_gym.trials.design import Effect, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
-    from onco_gym.trials.statistics import Estimate
+    from onco_gym.trials.statistics import Interval
     from onco_gym.trials.trial import TrialResult
 
 
@@ -33,7 +33,7 @@ def _bar(text: str, total: int | None) -> Iterator[tuple[Callable[[], None], Cal
 
 
 def _write_json(path: Path, content: Any) -> None:
-    from onco_gym.files import replacing
+    from onco_gym.foundation.files import replacing
 
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -55,7 +55,7 @@ def _ensemble(name: str, card: "Card") -> "Ensemble | None":
     return found
 
 
-def _months(estimate: "Estimate", wider: tuple[float, float] | None) -> str:
+def _months(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     def number(value: float) -> str:
         return f"{value:.1f}" if value < 1e6 else "not reached"
 
@@ -63,12 +63,12 @@ def _months(estimate: "Estimate", wider: tuple[float, float] | None) -> str:
     return f"{number(estimate.value)} ({number(low)} to {number(high)})"
 
 
-def _share(estimate: "Estimate", wider: tuple[float, float] | None) -> str:
+def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     low, high = wider or (estimate.low, estimate.high)
     return f"{estimate.value:.0%} ({low:.0%} to {high:.0%})"
 
 
-def _ratio(estimate: "Estimate", wider: tuple[float, float] | None) -> str:
+def _ratio(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     low, high = wider or (estimate.low, estimate.high)
     return f"{estimate.value:.2f} ({low:.2f} to {high:.2f})"
 
@@ -163,7 +163,7 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     if arguments.ensemble:
         _draw(name, arguments)
         return
-    from onco_gym.cards.files import card_files
+    from onco_gym.cards.folder import card_files
     from onco_gym.trials.calibration import Fit, calibrate, moved
 
     output = arguments.output or card_files().get(name, Path(name))
@@ -344,8 +344,8 @@ def _plain(one: "Score") -> dict[str, Any]:
         "population": one.candidate.setting.population,
         "protocol": one.candidate.protocol,
         "patients": one.n,
-        "qaly_gained": vars(one.efficacy),
-        "without_grade3": vars(one.safety),
+        "qaly_gained": one.efficacy._asdict(),
+        "without_grade3": one.safety._asdict(),
         "diversity": one.diversity,
         "least_served": one.least_served,
         "total": one.total,

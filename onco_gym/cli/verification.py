@@ -18,11 +18,11 @@ def record_command(arguments: argparse.Namespace) -> None:
     with errors.status("compiling"):
         from onco_gym.agents import load_agent
         from onco_gym.interfaces.engine import make_engine
-        from onco_gym.verification import record, write_record
+        from onco_gym.verification import record_episodes, write_record
 
         engine = make_engine(card)
-        agent = load_agent(arguments.agent, engine, arguments.seed)
-        kept = record(engine, agent, arguments.episodes, arguments.seed, arguments.agent)
+        agent = load_agent(engine, arguments.agent, arguments.seed)
+        kept = record_episodes(engine, agent, arguments.episodes, arguments.seed, arguments.agent)
         write_record(arguments.out, engine, kept)
     console().print(f"wrote {arguments.episodes:,} episodes of {arguments.agent} to {arguments.out}", markup=False)
 
@@ -33,10 +33,10 @@ def verify_command(arguments: argparse.Namespace) -> None:
     with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         from onco_gym.agents import load_agent
-        from onco_gym.files import replacing
+        from onco_gym.foundation.files import replacing
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification import read_record, verify, write_report
-        from onco_gym.verification.record import card_of
+        from onco_gym.verification.records import card_of
         from onco_gym.verification.report import rows, to_json
 
         engine = make_engine(resolve(arguments.card or card_of(arguments.episodes))[1])
@@ -45,7 +45,7 @@ def verify_command(arguments: argparse.Namespace) -> None:
         def progress(stage: str, done: int, of: int) -> None:
             bar.update(task, description=stage, completed=done - 1, total=of - 1)
 
-        agent = load_agent(arguments.agent, engine, kept.seed) if arguments.agent else None
+        agent = load_agent(engine, arguments.agent, kept.seed) if arguments.agent else None
         found = verify(engine, kept, agent, seed=arguments.seed, on_stage=progress)
         if arguments.html:
             bar.update(task, description="drawing")

@@ -1,42 +1,25 @@
 """Evaluation: what an agent is worth, how sure that is, and a page that shows it.
 
->>> from onco_gym.evaluation import evaluate
->>> from onco_gym.interfaces.engine import make_engine
->>> found = evaluate("guideline", make_engine("nsclc"), episodes=1000)
+>>> import onco_gym as og
+>>> found = og.evaluate(og.make_engine("nsclc"), "guideline", episodes=1000)
 >>> found.qalys, found.to_json()
 """
 
-from onco_gym.evaluation.evaluate import (
-    CHUNK,
-    REFERENCE,
-    Chunk,
-    Evaluation,
-    EvaluationError,
-    Reference,
-    Runs,
-    Timing,
-    evaluate,
-    evaluate_all,
-    evaluate_chunk,
-    improvement,
-)
+from onco_gym.evaluation.figures import Evaluation, EvaluationError, improvement, read_evaluation, write_evaluation
 from onco_gym.evaluation.report import write_report
-from onco_gym.evaluation.statistics import Interval, StatisticsError
+from onco_gym.evaluation.running import evaluate, evaluate_all
+from onco_gym.evaluation.statistics import StatisticsError
+from onco_gym.foundation.intervals import Interval
 
 __all__ = [
-    "CHUNK",
-    "REFERENCE",
-    "Chunk",
     "Evaluation",
     "EvaluationError",
     "Interval",
-    "Reference",
-    "Runs",
     "StatisticsError",
-    "Timing",
     "evaluate",
     "evaluate_all",
-    "evaluate_chunk",
     "improvement",
+    "read_evaluation",
+    "write_evaluation",
     "write_report",
 ]

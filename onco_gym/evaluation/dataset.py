@@ -5,12 +5,13 @@ wherever its chunks were made, and a longer dataset of the same seed begins with
 """
 
 import contextlib
+import functools
 import importlib.util
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, rollout
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.workers import WorkError, connected, spread
+from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
 from onco_gym.knowledge.panel import VERDICTS
-from onco_gym.registration import NAMESPACE
 from onco_gym.rewards import TERMS
 from onco_gym.version import __version__
-from onco_gym.workers import WorkError, connected, spread
 
 CHUNK = 1000
-"""Patients rolled out together. They share the ledger behind the fairness term, so the number is part of what a dataset is."""
+"""Patients rolled out together. They share the tally behind the fairness term, so the number is part of what a dataset is."""
 WAVE = 16
 """Chunks held in memory at a time."""
 
@@ -60,9 +62,9 @@ def write_dataset(
     episodes: int = 5000,
     seed: int = 0,
     dataset_id: str | None = None,
-    engine: str = "local",
+    workers: str = "local",
     address: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
     *,
     options: Mapping[str, Any] | None = None,
     root: str | os.PathLike[str] | None = None,
@@ -80,9 +82,9 @@ def write_dataset(
         episodes: how many.
         seed: same seed, same dataset.
         dataset_id: as Minari has it, ``oncology/nsclc/clinician-v0``; by default see :func:`default_id`.
-        engine: where the work is done; see :func:`onco_gym.workers.spread`.
+        workers: where the work is done; see :func:`onco_gym.foundation.workers.spread`.
         address: of a running cluster; as there.
-        progress: called with (chunks done, chunks).
+        progress: told after every chunk.
         options: further arguments of ``gym.make``, as ``{"weights": {"fairness": 0}}``.
         root: folder of datasets; by default Minari's own, ``MINARI_DATASETS_PATH`` or ``~/.minari/datasets``.
         overwrite: replace a dataset of the same id.
@@ -97,7 +99,7 @@ def write_dataset(
     env = gym.make(env_id, **(options or {}))
     unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # every id of ours is one
     digest = unwrapped.engine.scenario.digest
-    load_agent(agent, unwrapped.engine, seed)  # a name that means nothing is found out here, not by a worker
+    load_agent(unwrapped.engine, agent, seed)  # a name that means nothing is found out here, not by a worker
     tasks = [
         Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
         for first in range(0, episodes, CHUNK)
@@ -107,15 +109,11 @@ def write_dataset(
         f"{episodes} episodes of the agent {agent!r} in {env_id}, seed {seed}. Simulated patients: research software, not for "
         "treating patients."
     )
-    with _staging(home) as stage, connected(engine, address):
+    with _staging(home) as stage, connected(workers, address):
         dataset = None
         for first in range(0, total, WAVE):
-
-            def on_done(done: int, _: int, first: int = first) -> None:
-                if progress is not None:
-                    progress(first + done, total)
-
-            chunks = spread(roll, tasks[first : first + WAVE], engine, address, on_done)
+            of_all = functools.partial(_of_all, progress, first, len(tasks))
+            chunks = spread(roll, tasks[first : first + WAVE], workers, address, of_all, "chunks of episodes")
             buffers = [buffer for task, chunk in zip(tasks[first:], chunks, strict=False) for buffer in _buffers(task, chunk)]
             steps += sum(len(buffer.rewards) for buffer in buffers)
             returns += [np.sum(buffer.rewards, axis=0, dtype=float) for buffer in buffers]
@@ -143,6 +141,11 @@ def write_dataset(
     return Written(target / "data", name, episodes, steps, mean)
 
 
+def _of_all(progress: Progress, before: int, total: int, stage: str, done: int, _: int) -> None:
+    """Progress within a wave as progress of the whole."""
+    progress(stage, before + done, total)
+
+
 class Chunk(NamedTuple):
     """What :func:`roll` rolls out."""
 
@@ -157,12 +160,12 @@ class Chunk(NamedTuple):
 def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     """One chunk. Arrays go from patient to patient, each with its steps; ``lengths`` (patients,) says where one ends.
 
-    All :data:`CHUNK` patients are rolled out, also where fewer are wanted: what is compiled, and the ledger, are the same.
+    All :data:`CHUNK` patients are rolled out, also where fewer are wanted: what is compiled, and the tally, are the same.
     """
     env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # every id of ours is one
     if env.engine.scenario.digest != task.digest:
         raise WorkError(f"a worker has another card {env.engine.card.id} (digest {env.engine.scenario.digest})")
-    run = rollout(env.engine, load_agent(task.agent, env.engine, task.seed), CHUNK, task.seed, keep_steps=True)
+    run = rollout(env.engine, load_agent(env.engine, task.agent, task.seed), CHUNK, task.seed, keep_steps=True)
     steps = run.steps
     assert steps is not None
     lengths = steps.lengths[: task.patients]
@@ -178,7 +181,6 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     last = np.zeros(int(lengths.sum()), bool)
     last[np.cumsum(lengths) - 1] = True
     died = np.repeat(run.died[: task.patients], lengths)
-    carbon = terms[..., list(TERMS).index("carbon")]
     arrays = {
         "lengths": lengths,
         "observations": flat(steps.observations),
@@ -188,7 +190,7 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
         "truncations": last & ~died,
         "action_mask": flat(steps.masks),
         "reward_terms": after_reset(terms),
-        "carbon_kg": after_reset(-1000 * carbon),
+        "carbon_kg": after_reset(steps.carbon_kg),
         "verdict": after_reset(run.verdicts.astype(np.int8), -1),
     }
     if steps.probabilities is not None:

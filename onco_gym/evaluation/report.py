@@ -1,7 +1,6 @@
 """A page that shows an evaluation: one HTML file with its pictures inside, readable on light and dark screens."""
 
 import base64
-import functools
 import html
 import io
 import os
@@ -10,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from onco_gym.agents import Agent
-from onco_gym.evaluation.evaluate import Evaluation, EvaluationError
+from onco_gym.agents import Agent, rollout
+from onco_gym.evaluation.figures import Evaluation, EvaluationError
 from onco_gym.evaluation.statistics import Interval
 from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
-from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.interfaces.single import OncologyEnv
-from onco_gym.journeys import from_episode
+from onco_gym.foundation.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
+from onco_gym.interfaces.engine import Engine
+from onco_gym.journeys import from_actions
 from onco_gym.journeys.picture import timeline
-from onco_gym.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
-from onco_gym.rewards import TERMS
 
 
 def write_report(
@@ -47,7 +44,7 @@ def write_report(
         raise EvaluationError("a report needs at least one evaluation")
     first = evaluations[0]
     for one in evaluations:
-        if (one.card_digest, one.kind, one.episodes, one.seed) != (first.card_digest, first.kind, first.episodes, first.seed):
+        if (one.stamp, one.episodes, one.seed) != (first.stamp, first.episodes, first.seed):
             raise EvaluationError(f"{one.agent} and {first.agent} were evaluated on other patients: expected the same")
     heading = title or f"{engine.card.title}: {first.agent}"
     parts = [_opening(heading, evaluations, engine)]
@@ -93,10 +90,11 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     names = ", ".join(one.agent for one in evaluations)
     years = first.follow_up_months / 12
     said = (
-        f"Environment {first.environment}, card {engine.card.id} ({first.card_digest}). {first.episodes:,} simulated patients, "
-        f"seed {first.seed}, the same for every agent, followed for {years:.1f} years. Agents: {names}. "
+        f"Environment {first.stamp.environment}, card {engine.card.id} ({first.stamp.card_digest}). "
+        f"{first.episodes:,} simulated patients, seed {first.seed}, the same for every agent, followed for {years:.1f} years. "
+        f"Agents: {names}. "
         f"Score: {first.reference.says}, by mean return. "
-        f"onco_gym {first.to_json()['version']}."
+        f"onco_gym {first.stamp.version}."
     )
     return f'<h1>{html.escape(heading)}</h1>\n<p>{html.escape(said)}</p>\n<p class="note">{NOTE} All patients are simulated.</p>'
 
@@ -163,25 +161,9 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
     return section(f"Three patients of {first.agent}", "\n".join(pictures), note)
 
 
-@functools.lru_cache(maxsize=4)
-def _single(engine: Engine) -> OncologyEnv:
-    """An environment with one patient, on the same patients as ``engine``."""
-    kind = engine.kind_name
-    terms = None if engine.terms == frozenset(TERMS) else tuple(engine.terms)
-    shared = make_engine(engine.card, None, engine.weights, engine.horizon, kind, terms)
-    cohort = None if shared is engine else engine.cohort
-    return OncologyEnv(engine.card, cohort, engine.weights, engine.horizon, kind, terms, render_mode="ansi")
-
-
 def draw_journey(engine: Engine, agent: Agent, seed: int) -> bytes:
     """The journey of one patient, the one of ``reset(seed=seed)``, under an agent, as a PNG."""
-    env = _single(engine)
-    observation, info = env.reset(seed=seed)
-    ended = False
-    while not ended:
-        answer = np.asarray(agent.act(observation[None], info["action_mask"][None]))[0]
-        observation, _, terminated, truncated, info = env.step(answer if answer.ndim else int(answer))
-        ended = terminated or truncated
+    journey = from_actions(engine, *rollout(engine, agent, 1, seed).of(0))
     written = io.BytesIO()
-    timeline(from_episode(env)).savefig(written, format="png", facecolor="white", metadata={"Software": None})
+    timeline(journey).savefig(written, format="png", facecolor="white", metadata={"Software": None})
     return written.getvalue()

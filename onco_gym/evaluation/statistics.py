@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onco_gym.trials.statistics import Estimate as Interval
+from onco_gym.foundation.intervals import Interval
 
 REPLICATES = 2000
 """Bootstrap samples behind an interval."""

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from onco_gym.evaluation.evaluate import Evaluation, improvement
-from onco_gym.evaluation.statistics import Interval
+from onco_gym.evaluation.figures import Evaluation, improvement
+from onco_gym.foundation.intervals import Interval
 
 MISSING = "-"
 
@@ -65,6 +65,6 @@ def fairness_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]
         return []
     return [
         (name, effect, f"{found.nats:z.4f}", f"{found.changed:z.1%}", f"{found.cases_changed:z.1%}")
-        for name, attribute in evaluation.fairness.attributes.items()
-        for effect, found in attribute.readings.items()
+        for name, effects in evaluation.fairness.attributes.items()
+        for effect, found in effects.items()
     ]

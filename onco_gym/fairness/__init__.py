@@ -1,34 +1,34 @@
 """Exact fairness: counterfactual twins, and what a policy makes of them.
 
 >>> from onco_gym.agents import GuidelineAgent
->>> from onco_gym.fairness import audit
+>>> from onco_gym.fairness import audit_fairness
 >>> from onco_gym.interfaces.engine import make_engine
 >>> engine = make_engine("nsclc")
->>> print(audit(GuidelineAgent(engine.card), engine, n=1000))
+>>> print(audit_fairness(engine, GuidelineAgent(engine.card), n=1000))
 """
 
-from onco_gym.fairness.audit import TOLERANCE, Audit, Finding, audit
 from onco_gym.fairness.biased import BiasedAgent
 from onco_gym.fairness.counterfactual import EFFECTS, Effect, FairnessError
-from onco_gym.fairness.divergence import AttributeDivergence, DivergenceReport, Pair, Reading, Standing, divergence
-from onco_gym.fairness.estimates import Estimate
+from onco_gym.fairness.divergences import AttributeDivergence, Contrast, DivergenceReport, Pair, Standing, measure_divergence
+from onco_gym.fairness.findings import TOLERANCE, Audit, Finding, audit_fairness
 from onco_gym.fairness.groups import GroupMetrics
-from onco_gym.fairness.twins import Twins, twins
+from onco_gym.fairness.twins import Twins, find_twins
+from onco_gym.foundation.intervals import Interval
 
 __all__ = [
-    "twins",
-    "divergence",
-    "audit",
+    "find_twins",
+    "measure_divergence",
+    "audit_fairness",
     "Twins",
     "DivergenceReport",
     "AttributeDivergence",
-    "Reading",
+    "Contrast",
     "Pair",
     "Standing",
     "GroupMetrics",
     "Audit",
     "Finding",
-    "Estimate",
+    "Interval",
     "BiasedAgent",
     "FairnessError",
     "Effect",

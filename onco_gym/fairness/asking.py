@@ -7,7 +7,6 @@ contradicts itself tells how much of its contradictions between a patient and th
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 from scipy.special import rel_entr
@@ -53,20 +52,19 @@ class Policy:
     """An agent, ready to be asked.
 
     Args:
-        agent: see :class:`onco_gym.agents.Agent`. It is asked out of turn, so it must not remember patients between calls.
         engine: the compiled environment.
+        agent: see :class:`onco_gym.agents.Agent`. It is asked out of turn, so it must not remember patients between calls.
     """
 
-    def __init__(self, agent: Agent, engine: Engine) -> None:
+    def __init__(self, engine: Engine, agent: Agent) -> None:
         if not callable(getattr(agent, "act", None)):
             raise AgentError(f"{type(agent).__name__} is no agent: it has no act(observation, mask)")
         if remembers(agent):
             raise AgentError(f"{type(agent).__name__} remembers its patients, so it cannot be asked about their twins")
-        self._agent, self._engine, self._space = agent, engine, engine.kind.space
+        self._agent, self._kind = agent, engine.kind
         self._regimens = len(engine.scenario.regimens)
-        self._probabilities = getattr(agent, "probabilities", None) if isinstance(self._space, spaces.Discrete) else None
+        self._probabilities = getattr(agent, "probabilities", None) if len(self._kind.parts) == 1 else None
         self.exact = self._probabilities is not None
-        self._active = np.flatnonzero(engine.params.active)
 
     def ask(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Answer:
         """The answer for n patients with ``observation`` (n, F) and ``mask`` (n, mask size)."""
@@ -93,17 +91,13 @@ class Policy:
     def _draw(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """((n,) whole actions as numbers, (n,) the regimens in them)."""
         try:
-            actions = self._engine.kind.checked(self._agent.act(observation, mask), len(observation))
+            actions = self._kind.checked(self._agent.act(observation, mask), len(observation))
         except InvalidAction as error:
             raise AgentError(f"the agent answered wrongly: {error}") from None
-        if isinstance(self._space, spaces.MultiDiscrete):
-            codes = np.ravel_multi_index(tuple(actions.T), tuple(self._space.nvec)).astype(np.int64)
-            return codes, actions[:, -2].astype(np.int64)  # the regimen stands last but one
-        if isinstance(self._space, spaces.Box):
-            level = np.rint(actions.max(1) * DOSE_STEPS).astype(np.int64)
-            regimen = np.where(level > 0, self._active[actions.argmax(1)], self._engine.scenario.holiday)
-            return regimen * (DOSE_STEPS + 1) + level, regimen
-        return actions.astype(np.int64), actions.astype(np.int64)
+        regimens, sizes = self._kind.regimens(actions), tuple(self._kind.parts.values())
+        if not sizes:
+            return regimens * (DOSE_STEPS + 1) + np.rint(actions.max(1) * DOSE_STEPS).astype(np.int64), regimens
+        return np.ravel_multi_index(tuple(actions.reshape(len(actions), -1).T), sizes).astype(np.int64), regimens
 
 
 def apart(one: Answer, other: Answer) -> Apart:

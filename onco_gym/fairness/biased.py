@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents import AgentError, GuidelineAgent
-from onco_gym.agents.simple import Knowledge
+from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import columns_of, scenario
+from onco_gym.cards.scenarios import columns_of, scenario
 from onco_gym.cards.schema import Ordinal
 from onco_gym.fairness.counterfactual import group_index
 from onco_gym.knowledge import Guideline
@@ -40,7 +40,7 @@ class BiasedAgent:
         value = variable.values[index] if isinstance(variable, Ordinal) else 1.0 if len(columns) > 1 else float(index)
         self._column, self._value = field.index, (value - field.low) / (field.high - field.low)
         self._guideline, self._follow = Guideline(card), GuidelineAgent(card)
-        self._knowledge = Knowledge(card)
+        self._knowledge = ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._last = [fields[f"regimen_{name}"].index for name in self._layout.regimens]
         self._prior = [fields[f"prior_{name}"].index for name in self._layout.regimens]

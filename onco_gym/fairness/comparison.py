@@ -1,7 +1,7 @@
 """Every visited state of every patient beside the same state of their twins, with the policy's answer to both."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Episodes
 from onco_gym.fairness.asking import Policy, apart
-from onco_gym.fairness.counterfactual import Effect, factual_patients
-from onco_gym.fairness.estimates import Estimate, both_halves, mean_by_patient
+from onco_gym.fairness.counterfactual import Effect
 from onco_gym.fairness.need import Guide
 from onco_gym.fairness.replay import Replay, Twin
-from onco_gym.interfaces.engine import Engine
+from onco_gym.foundation.intervals import Interval, both_halves, mean_by_patient
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.interfaces.engine import Engine, Origin
 
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
 BLOCK = 5000
 """Patients who are walked through at a time, with a dozen twins each: bounds memory."""
 
@@ -59,11 +58,11 @@ class Comparisons:
         """Some of them."""
         return Comparisons(*(getattr(self, field.name)[..., rows] for field in fields(self)))
 
-    def divergence(self) -> Estimate:
+    def divergence(self) -> Interval:
         """Mean Jensen-Shannon divergence in nats, less what chance alone would show."""
         return mean_by_patient(self.patient, self.nats - self.chance)
 
-    def changed(self, group: int | None = None) -> Estimate:
+    def changed(self, group: int | None = None) -> Interval:
         """The share of decisions that are different for patient and twin.
 
         With distributions, or a policy that never contradicts itself, the mean total variation. From draws of a policy that
@@ -113,27 +112,26 @@ class Comparison:
 
 
 def compare(
-    policy: Policy,
     engine: Engine,
+    policy: Policy,
     episodes: Episodes,
-    rows: NDArray[np.intp],
-    keys: NDArray[np.uint32],
     attributes: Sequence[str],
     effect: Effect,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Walk through ``episodes`` again, with all twins alongside, and ask the policy about everybody at every visit.
 
     Args:
-        policy: who is asked.
         engine: the compiled environment.
-        episodes: of the pool's patients ``rows`` (n,) with chance ``keys`` (n,).
+        policy: who is asked.
+        episodes: of n patients.
         attributes: for which there are twins, one in every other group.
         effect: what the twins have of their own.
-        progress: see :data:`Progress`.
+        progress: told after every step.
     """
-    n, start = len(rows), np.full(len(rows), np.inf)
-    codes = np.rint(np.asarray(factual_patients(engine, rows).groups)).astype(np.int64)
+    n = len(episodes)
+    start = np.full(n, np.inf)
+    codes = np.rint(np.asarray(engine.patients(episodes.origin.row).groups)).astype(np.int64)
     groups = {name: codes[number] for number, (name, _) in enumerate(engine.scenario.groups)}
     blocks = -(-n // BLOCK)
     size, steps = -(-n // blocks), len(episodes.actions)
@@ -142,13 +140,12 @@ def compare(
         # All blocks have one size, so that they are compiled once; the last one repeats a patient, who then does not count.
         who = np.minimum(np.arange(block * size, (block + 1) * size), n - 1)
         given = np.where(np.arange(block * size, (block + 1) * size) < n, episodes.given[:, who], -1)
-        walk = _Block(policy, engine, rows, keys, who, groups, attributes, effect)
+        walk = _Block(engine, policy, episodes.origin, who, groups, attributes, effect)
         for step in range(steps):
             visits.append(walk.visit(step, given[step]))
             begun = walk.move(episodes.actions[step][who], given[step])
             np.minimum.at(start, who, begun)
-            if progress is not None:
-                progress(block * steps + step + 1, blocks * steps)
+            progress(f"twins, {effect} effect", block * steps + step + 1, blocks * steps)
     return Comparison(
         {name: _joined([visit.twins[number] for visit in visits]) for number, name in enumerate(attributes)},
         {name: sum(visit.lost[number] for visit in visits) for number, name in enumerate(attributes)},
@@ -175,10 +172,9 @@ class _Block:
 
     def __init__(
         self,
-        policy: Policy,
         engine: Engine,
-        rows: NDArray[np.intp],
-        keys: NDArray[np.uint32],
+        policy: Policy,
+        origin: Origin,
         who: NDArray[np.intp],
         groups: Mapping[str, NDArray[np.int64]],
         attributes: Sequence[str],
@@ -192,7 +188,7 @@ class _Block:
             for name in attributes
             for group in range(len(levels[name]))
         ]
-        self._replay = Replay(engine, rows[who], keys[who], [twin for twin in twins if len(twin.who)], effect)
+        self._replay = Replay(engine, Origin(origin.row[who], origin.key[who]), [twin for twin in twins if len(twin.who)], effect)
         self._own = np.concatenate([groups[twin.attribute][who][twin.who] for twin in twins])  # (m,) group of the patient
         self._value = np.concatenate([np.full(len(twin.who), twin.group) for twin in twins])  # (m,) group of the twin
         counts = [sum(len(twin.who) for twin in twins if twin.attribute == name) for name in attributes]

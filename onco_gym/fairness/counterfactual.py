@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import scenario
+from onco_gym.cards.scenarios import scenario
 from onco_gym.cards.schema import Bernoulli, Categorical, Ordinal
 from onco_gym.interfaces.engine import Engine
-from onco_gym.patients import CausalGenerator
 from onco_gym.patients.traits import encode
-from onco_gym.simulator.admit import embody
+from onco_gym.simulator.admission import embody
 from onco_gym.simulator.state import Patient
 
 Effect = Literal["total", "direct"]
@@ -78,7 +77,7 @@ def group_index(card: Card, attribute: str, value: Any) -> int:
 
 
 def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group: int, effect: Effect) -> Patient:
-    """The twins of the pool's patients ``rows`` (n,), had ``attribute`` put them into ``group``; batch last.
+    """The twins of the cohort's patients ``rows`` (n,), had ``attribute`` put them into ``group``; batch last.
 
     Same exogenous noise, same random effects; see :data:`Effect` for what follows the attribute. A patient who is in
     that group already is their own twin.
@@ -86,14 +85,9 @@ def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group:
     card = engine.card
     held = [variable.name for variable in card.variables if effect == "direct" or variable.tier not in SOCIAL]
     cohort = engine.cohort.take(rows)
-    other = CausalGenerator(card).counterfactual(cohort, {attribute: _do_value(card, attribute, group)}, held)
+    other = engine.generator.counterfactual(cohort, {attribute: _do_value(card, attribute, group)}, held)
     made = _embody(engine, encode(card, other))
-    return factual_patients(engine, rows)._replace(**{name: getattr(made, name) for name in CHANGED[effect]})
-
-
-def factual_patients(engine: Engine, rows: NDArray[np.intp]) -> Patient:
-    """The pool's patients ``rows`` (n,) as they are; batch last."""
-    return engine.patient(jax.numpy.take(engine.pool, rows, axis=0).T)
+    return engine.patients(rows)._replace(**{name: getattr(made, name) for name in CHANGED[effect]})
 
 
 def chosen_attributes(card: Card, attributes: Collection[str] | None) -> tuple[str, ...]:

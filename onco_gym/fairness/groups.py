@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents import Episodes
-from onco_gym.fairness.estimates import Estimate, standardised
+from onco_gym.foundation.intervals import Interval, standardised
 from onco_gym.interfaces.engine import Engine
 
 WITHIN = 4
@@ -32,10 +32,10 @@ class GroupMetrics:
 
     group: str
     patients: int
-    treated: Estimate
-    delay_weeks: Estimate
-    qalys: Estimate
-    weeks: Estimate
+    treated: Interval
+    delay_weeks: Interval
+    qalys: Interval
+    weeks: Interval
 
 
 def group_metrics(

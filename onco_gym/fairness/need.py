@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.simple import Knowledge
+from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import scenario
-from onco_gym.fairness.counterfactual import factual_patients
-from onco_gym.interfaces.engine import Engine
+from onco_gym.cards.scenarios import scenario
+from onco_gym.interfaces.engine import Engine, Origin
 from onco_gym.knowledge import Guideline
-from onco_gym.simulator.admit import admit
+from onco_gym.simulator.admission import admit
 from onco_gym.simulator.observation import allowed, observe
 from onco_gym.simulator.state import Patient
 
@@ -32,7 +31,7 @@ class Guide:
     """Tells cases, and what the guideline would choose in them, from what can be seen.
 
     A *case* is a decision at the start of a line: no line was begun yet, or the disease has progressed, and the guideline
-    has a new anti-cancer regimen to offer. This looks at the patient's state only. What the reward's ledger counts
+    has a new anti-cancer regimen to offer. This looks at the patient's state only. What the reward's tally counts
     (:func:`onco_gym.rewards.fairness.decided`) looks at what was given, and so would count a policy's odd choices
     more often than its usual ones.
 
@@ -42,7 +41,7 @@ class Guide:
 
     def __init__(self, card: Card) -> None:
         layout = scenario(card)
-        self._guideline, self._knowledge = Guideline(card), Knowledge(card)
+        self._guideline, self._knowledge = Guideline(card), ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._supportive, self.strata = layout.supportive, 2 * len(layout.regimens) + 1
         fields = {field.name: field.index for field in layout.fields}
@@ -70,12 +69,12 @@ class Guide:
         case = first >= 0
         return Needs(case, first, np.where(case, first, len(self._last) + 1 + regimen))
 
-    def at_start(self, engine: Engine, rows: NDArray[np.intp], keys: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """(n,) the first choice at the first visit of the pool's patients ``rows``, had every test been done.
+    def at_start(self, engine: Engine, origin: Origin) -> NDArray[np.int64]:
+        """(n,) the first choice at the first visit of n patients, had every test been done.
 
         Whether a test was done depends on social position; need does not.
         """
-        seen, can = _fully_tested(engine, factual_patients(engine, rows), keys)
+        seen, can = _fully_tested(engine, engine.patients(origin.row), origin.key)
         return self.first_choice(np.asarray(seen), np.asarray(can))
 
 

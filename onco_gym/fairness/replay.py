@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.fairness.counterfactual import Effect, FairnessError, factual_patients, twin_patients
-from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.fairness.counterfactual import Effect, FairnessError, twin_patients
+from onco_gym.interfaces.engine import Engine, Origin
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Patient
@@ -41,28 +41,25 @@ class Sight(NamedTuple):
 
 
 class Replay:
-    """n patients of the engine's pool and their m twins, under way together.
+    """n patients of the engine's cohort and their m twins, under way together.
 
     Args:
         engine: the compiled environment.
-        rows: (n,) rows of the pool.
-        keys: (n,) uint32 sources of chance.
+        origin: the n patients and their chance.
         twins: who walks along; their m twins are one batch, in this order.
         effect: what the twins have of their own.
     """
 
-    def __init__(
-        self, engine: Engine, rows: NDArray[np.intp], keys: NDArray[np.uint32], twins: Sequence[Twin], effect: Effect
-    ) -> None:
+    def __init__(self, engine: Engine, origin: Origin, twins: Sequence[Twin], effect: Effect) -> None:
         self._engine, self._effect = engine, effect
         self.who = np.concatenate([twin.who for twin in twins])
         # Everybody's twins are made, and some taken: one shape, compiled once.
-        every = (twin_patients(engine, rows, twin.attribute, twin.group, effect) for twin in twins)
+        every = (twin_patients(engine, origin.row, twin.attribute, twin.group, effect) for twin in twins)
         made = [jax.tree.map(lambda v, who=twin.who: np.asarray(v)[..., who], e) for twin, e in zip(twins, every, strict=True)]
         self._patients = Patient(*(jnp.concatenate(parts, -1) for parts in zip(*made, strict=True)))
-        self._factual = _admit(engine, factual_patients(engine, rows), keys)
+        self._factual = _admit(engine, engine.patients(origin.row), origin.key)
         # A direct twin's disease runs as the patient's own, so only what is shown of it is kept.
-        self._others = _admit(engine, self._patients, keys[self.who]) if effect == "total" else None
+        self._others = _admit(engine, self._patients, origin.key[self.who]) if effect == "total" else None
 
     def look(self) -> Sight:
         """The n patients as they are."""
@@ -101,15 +98,6 @@ class Replay:
         return result
 
 
-def origins(engine: Engine, n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.uint32]]:
-    """((n,) pool rows, (n,) chance keys) of the patients that :func:`onco_gym.agents.rollout` has under ``seed``."""
-    if n < 1:
-        raise FairnessError(f"at least one patient is needed, not {n}")
-    seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
-    rows, keys = engine.draw(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
-    return np.asarray(rows, np.intp), np.asarray(keys, np.uint32)
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def _admit(engine: Engine, patient: Patient, key: jax.Array) -> Encounter:
     return engine.first_visit(patient, key)
@@ -131,6 +119,6 @@ def _see(engine: Engine, encounter: Encounter) -> tuple[jax.Array, ...]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _move(engine: Engine, encounter: Encounter, action: jax.Array) -> tuple[Encounter, jax.Array]:
-    # Rewards and ledger are not asked for, so they are not computed either.
-    after, _, outcome = engine.advance(encounter, engine.ledger(), action)
+    # Rewards and tally are not asked for, so they are not computed either.
+    after, _, outcome = engine.advance(encounter, engine.tally(), action)
     return after, outcome.given

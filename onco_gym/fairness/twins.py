@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Episodes
 from onco_gym.fairness.counterfactual import Effect, FairnessError, checked_effect, engine_of, group_index, groups_of
-from onco_gym.fairness.replay import Replay, Twin, origins
-from onco_gym.interfaces.engine import Engine
+from onco_gym.fairness.replay import Replay, Twin
+from onco_gym.interfaces.engine import Engine, Origin
 from onco_gym.interfaces.single import OncologyEnv
 
 
@@ -38,26 +38,24 @@ class Twins:
     alive: NDArray[np.bool_]
 
 
-def twins(
-    env_or_episode: OncologyEnv | Episodes | Any,
+def find_twins(
+    source: OncologyEnv | Engine | Any,
     attribute: str,
     value: Any,
     effect: Effect = "total",
-    engine: Engine | Any = None,
-    seed: int = 0,
+    episodes: Episodes | None = None,
 ) -> Twins:
     """What would have been seen of the same patients, at every visited state, had ``attribute`` been ``value``.
 
     Biology, random effects, chance and decisions are kept.
 
     Args:
-        env_or_episode: an environment with one patient (wrapped or not), under way or finished; or the episodes of a
-            :func:`onco_gym.agents.rollout`.
+        source: an environment with one patient (wrapped or not), under way or finished; or, with ``episodes``, the engine or an
+            environment of their rollout.
         attribute: a protected attribute, e.g. ``"insurance"``.
         value: a group's name or value, e.g. ``"medicaid"``, ``3`` or ``True``.
         effect: ``"total"``, social and access descendants follow; or ``"direct"``, only the attribute as shown changes.
-        engine: of the rollout (an engine or an environment); not needed for an environment.
-        seed: of the rollout.
+        episodes: of a :func:`onco_gym.rollout`.
 
     Returns:
         For an environment, one row for each observation it gave, the present one last; for episodes, one for each decision.
@@ -66,21 +64,18 @@ def twins(
         FairnessError: for anything that is not as above.
     """
     checked_effect(effect)
-    if isinstance(env_or_episode, Episodes):
-        if engine is None:
-            raise FairnessError("episodes can be replayed only with the engine and the seed of their rollout: pass both")
-        compiled, given = engine_of(engine), env_or_episode.given
-        rows, keys = origins(compiled, given.shape[1], seed)
-        return _walk(compiled, rows, keys, attribute, value, effect, list(env_or_episode.actions), given)
-    env = getattr(env_or_episode, "unwrapped", None)
+    if episodes is not None:
+        return _walk(engine_of(source), episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
+    env = getattr(source, "unwrapped", None)
     if not isinstance(env, OncologyEnv):
-        kind = type(env_or_episode).__name__
-        raise FairnessError(f"expected an environment of onco_gym with one patient, or episodes of a rollout, got {kind}")
+        kind = type(source).__name__
+        raise FairnessError(f"expected an environment of onco_gym with one patient, or an engine and episodes, got {kind}")
     if env.origin is None:
         raise FairnessError("the environment has no patient yet: call reset() first")
     row, key = env.origin
     actions = [np.asarray(action)[None] for action in env.actions]
-    made = _walk(env.engine, np.array([row], np.intp), np.array([key], np.uint32), attribute, value, effect, actions, None)
+    origin = Origin(np.array([row], np.int32), np.array([key], np.uint32))
+    made = _walk(env.engine, origin, attribute, value, effect, actions, None)
     return dataclasses.replace(
         made, **{name: getattr(made, name)[:, 0] for name in ("observations", "masks", "factual", "alive")}
     )
@@ -88,8 +83,7 @@ def twins(
 
 def _walk(
     engine: Engine,
-    rows: NDArray[np.intp],
-    keys: NDArray[np.uint32],
+    origin: Origin,
     attribute: str,
     value: Any,
     effect: Effect,
@@ -98,11 +92,12 @@ def _walk(
 ) -> Twins:
     """The twins at every visit: one more than there are actions, or, if it is known what was ``given``, as many."""
     group = group_index(engine.card, attribute, value)
-    replay = Replay(engine, rows, keys, [Twin(attribute, group, np.arange(len(rows)))], effect)
+    n = len(origin.row)
+    replay = Replay(engine, origin, [Twin(attribute, group, np.arange(n))], effect)
     observations, masks, factual, alive = [], [], [], []
     for step in range(len(actions) + (given is None)):
         seen, twin = replay.look(), replay.look_at_twins()
-        visited = np.ones(len(rows), bool) if given is None else given[step] >= 0
+        visited = np.ones(n, bool) if given is None else given[step] >= 0
         there = visited & twin.alive
         observations.append(np.where(there[:, None], twin.observation, 0))
         masks.append(twin.mask & there[:, None])

@@ -11,6 +11,7 @@ is judged from what that scan measured, or from the baseline where that is small
 "progression on treatment" in the same spirit (IMPROVE: Avallone, J Clin Oncol 2025;43:829).
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -20,12 +21,12 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
-from onco_gym.cards.scenario import Field, Scenario
+from onco_gym.cards.scenarios import Field, Scenario
 from onco_gym.interfaces.kinds import Encounter
-from onco_gym.rewards import Ledger
+from onco_gym.rewards import Tally
 from onco_gym.simulator.observation import allowed, observe, one_hot
 from onco_gym.simulator.state import Journey, State, either
-from onco_gym.simulator.step import Orders
+from onco_gym.simulator.transition import Orders
 
 if TYPE_CHECKING:
     from onco_gym.interfaces.engine import Engine, Outcome
@@ -43,7 +44,7 @@ class Memory(NamedTuple):
     clean: jax.Array  # (n,) 1 where nothing was given since the last scan
 
 
-class _Choice(NamedTuple):
+class _DoseChoice(NamedTuple):
     """What an action comes to."""
 
     decision: jax.Array  # (n,) int32 regimen
@@ -59,8 +60,8 @@ def observation_fields(layout: Scenario) -> tuple[Field, ...]:
     first = len(layout.fields)
     return (
         *layout.fields,
-        Field("drug_level", "share of the standard dose's level, at the end of the last cycle", first, 0.0, 1.0),
-        Field("dose", "share of the standard dose, ordered for the last cycle", first + 1, 0.0, 1.0),
+        Field("drug_level", "share of the standard dose's level, at the end of the last cycle", first, 0.0, 1.0, "dose"),
+        Field("dose", "share of the standard dose, ordered for the last cycle", first + 1, 0.0, 1.0, "dose"),
     )
 
 
@@ -73,9 +74,13 @@ class Dosing:
     no longer be given, or another is given, what is left of it is not followed any more.
     """
 
+    name = "dose"
+
     def __init__(self, engine: "Engine") -> None:
         self._regimens = np.flatnonzero(engine.params.active).astype(np.int32)
+        self._holiday = engine.scenario.holiday
         self.mask_size = len(self._regimens)
+        self.parts: Mapping[str, int] = {}
         self.space: spaces.Space[Any] = spaces.Box(0.0, 1.0, (self.mask_size,), np.float32)
         self.fields = observation_fields(engine.scenario)
 
@@ -91,8 +96,8 @@ class Dosing:
         return jnp.concatenate(rows), self._open(engine, journey.state)
 
     def advance(
-        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
-    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    ) -> tuple[Encounter, Tally, "Outcome"]:
         """One cycle under intensities ``action`` (n, D)."""
         journey, memory = encounter
         choice = self._choose(engine, journey.state, memory, action)
@@ -101,10 +106,10 @@ class Dosing:
         lenient = choice.paused & (clean > 0.5) & (journey.state.progressed < 0.5)
         before = journey._replace(state=_against_baseline(journey.state, lenient))
         orders = self._orders(engine, journey.state, memory, choice)
-        after, ledger, outcome = engine.cycle(before, ledger, choice.decision, orders)
+        after, tally, outcome = engine.cycle(before, tally, choice.decision, orders)
         after = after._replace(state=_unless_scanned(after.state, journey.state, lenient))
         scanned = after.state.since_scan == 0
-        return Encounter(after, Memory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), ledger, outcome
+        return Encounter(after, Memory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Intensities from 0 to 1."""
@@ -119,12 +124,16 @@ class Dosing:
             raise InvalidAction("intensities outside 0..1, or not numbers: each is a share of the standard dose")
         return values.astype(np.float32)
 
+    def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
+        """The regimen with the highest intensity, or the drug holiday in a pause."""
+        return np.where(actions.max(1) < PAUSE, self._holiday, self._regimens[actions.argmax(1)]).astype(np.int64)
+
     def _open(self, engine: "Engine", state: State) -> jax.Array:
         """(D, n) bool: which regimens can be given. However little was had of one that was left, it is closed."""
         left = (state.exposure > 0) & (one_hot(state.treatment, len(engine.scenario.regimens)) < 0.5)
         return ((allowed(engine.params, state) > 0.5) & ~left)[self._regimens]
 
-    def _choose(self, engine: "Engine", state: State, memory: Memory, action: jax.Array) -> _Choice:
+    def _choose(self, engine: "Engine", state: State, memory: Memory, action: jax.Array) -> _DoseChoice:
         best, can = jnp.argmax(action, 1), self._open(engine, state)
         chosen = jnp.take(jnp.asarray(self._regimens), best)
         ordered = jnp.max(action, 1)
@@ -138,7 +147,7 @@ class Dosing:
         fading = (ordered == 0) & (left > 0)
         resting = jnp.where(fading, state.treatment, engine.scenario.holiday)
         loads = (chosen != state.treatment) | (memory.level == 0)
-        return _Choice(
+        return _DoseChoice(
             decision=jnp.where(given, chosen, resting).astype(jnp.int32),
             ordered=ordered,
             dose=jnp.where(given, ordered, 0.0),
@@ -147,14 +156,14 @@ class Dosing:
             paused=~given & resumable,
         )
 
-    def _level(self, journey: Journey, memory: Memory, choice: _Choice) -> jax.Array:
+    def _level(self, journey: Journey, memory: Memory, choice: _DoseChoice) -> jax.Array:
         """(n,) the level at the end of the cycle. Treatment that starts late in a cycle reaches its level all the same."""
         state = journey.state
         started = state.cycle + 1 > journey.patient.delay
         dosed = choice.keep * memory.level + (1 - choice.keep) * choice.dose
         return jnp.where(choice.dose > 0, dosed * started, choice.left) * (1 - state.held)
 
-    def _orders(self, engine: "Engine", state: State, memory: Memory, choice: _Choice) -> Orders:
+    def _orders(self, engine: "Engine", state: State, memory: Memory, choice: _DoseChoice) -> Orders:
         holiday = choice.decision == engine.scenario.holiday
         visits = jnp.asarray(engine.params.visits)
         # In a pause patients come as often as on a drug holiday, though it is the drug's cycle that is simulated.

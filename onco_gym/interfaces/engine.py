@@ -1,13 +1,15 @@
 """The compiled simulator behind every environment of a card.
 
-An engine holds a card's arrays and a pool of patients, and compiles what environments need: ``admit`` (patients of the pool),
-``receive`` (any), ``step`` and ``readmit`` hand out observations batch first; the functions they are made of keep the batch last.
-Environments with the same card, kind, cohort and weights share one engine, so each function is compiled once.
+An engine holds a card's arrays and a cohort of patients, and compiles what environments need. ``admit``, ``receive``, ``step``
+and ``readmit`` hand out observations batch first; the functions they are made of keep the batch last. Environments with the
+same card, kind, cohort and weights share one engine, so each function is compiled once.
 """
 
 import functools
+import importlib
+import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,18 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card, load_card
-from onco_gym.cards.scenario import params, scenario
-from onco_gym.interfaces.dosing import Dosing
-from onco_gym.interfaces.kinds import Encounter, Kind, Regimens
-from onco_gym.interfaces.workflow import Workflow
+from onco_gym.cards.scenarios import params, scenario
+from onco_gym.interfaces.kinds import Encounter, Kind
+from onco_gym.interfaces.registry import KINDS, environment_id, find_environment
+from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import Hearing, Panel
-from onco_gym.patients import CausalGenerator, Cohort
+from onco_gym.patients import Cohort, Generator, default_generator, read_cohort
 from onco_gym.patients.traits import encode
-from onco_gym.rewards import TERMS, Ledger, Scene, Verdict, blend, card_weights, empty_ledger, hear, record, reward_terms, verdict
-from onco_gym.simulator.admit import admit, embody
+from onco_gym.rewards import (
+    TERMS,
+    Scene,
+    Tally,
+    Verdict,
+    blend,
+    card_weights,
+    count_decisions,
+    empty_tally,
+    hear,
+    reward_terms,
+    verdict,
+)
+from onco_gym.rewards.carbon import carbon_kg
+from onco_gym.simulator.admission import admit, embody
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import USUAL, Events, Orders, step
+from onco_gym.simulator.transition import USUAL_ORDERS, Events, Orders, step
+from onco_gym.version import __version__
 
 # A single patient's cycle takes a microsecond: handing it to another thread costs twenty. Takes effect if JAX has not started.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -38,8 +54,21 @@ POOL = 16_384
 PERSONAL = frozenset({"outcome", "guideline", "carbon"})
 """Terms that belong to a single patient."""
 
-KINDS: Mapping[str, Callable[["Engine"], Kind]] = {"regimen": Regimens, "dose": Dosing, "workflow": Workflow}
-"""Kinds of environment by name."""
+LARGEST_WEIGHT = 1e6
+"""Reward weights beyond this, either way, are refused: float32 sums would overflow or lose every other term."""
+LONGEST_HORIZON = 10_000
+"""Cycles; longer horizons are refused."""
+
+
+class EngineError(ValueError):
+    """An environment that cannot be made or reset as asked. The message says what was expected."""
+
+
+class Origin(NamedTuple):
+    """Where episodes begin. With the actions, this is all that is needed to play them again."""
+
+    row: Any  # (n,) int32, rows of the engine's cohort
+    key: Any  # (n,) uint32, sources of chance
 
 
 class Seat(NamedTuple):
@@ -60,36 +89,44 @@ class Outcome(NamedTuple):
     verdict: Verdict  # what the panel says of it
     lived: jax.Array  # (n,) cycles lived
     severe: jax.Array  # (n,) 1 where a grade 3+ event happened
+    carbon_kg: jax.Array  # (n,) kg CO2e
     cost: jax.Array  # (n,) USD of tests that were ordered
 
 
 class Engine:
-    """See the module.
+    """The compiled environments of one card, kind, cohort and blend of rewards. :func:`make_engine` makes one.
 
     Args:
         card: a validated card.
-        cohort: the patients to draw from.
+        cohort: the patients to draw from; by default :data:`POOL` patients of the generator, seed 0.
         weights: reward weights by term.
         horizon: cycles until an episode is truncated.
-        kind: what an action is; one of :data:`KINDS`.
+        kind: what an action is; a key of :data:`onco_gym.interfaces.registry.KINDS`.
         terms: the terms to compute; the others are 0, and so is what is reported of them.
+        generator: draws patients; by default the card's causal graph.
     """
 
     def __init__(
         self,
         card: Card,
-        cohort: Cohort,
+        cohort: Cohort | None,
         weights: Mapping[str, float],
         horizon: int,
         kind: str = "regimen",
         terms: Collection[str] = tuple(TERMS),
+        generator: Generator | None = None,
     ) -> None:
-        self.card, self.cohort, self.weights, self.horizon = card, cohort, dict(weights), horizon
+        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator)
+        self.generator = default_generator(card) if generator is None else generator
+        if cohort is None:
+            cohort = _default_cohort(card) if generator is None else generator.sample(POOL)
+        self.cohort = cohort
+        self.card, self.weights, self.horizon = card, dict(weights), horizon
         self.scenario, self.params, self.panel = scenario(card), params(card), Panel(card)
         self.terms = frozenset(terms)
-        self.kind_name = kind
-        self.kind: Kind = KINDS[kind](self)
-        patients = jax.jit(embody)(self.params, encode(card, cohort))
+        module, _, name = KINDS[kind].entry_point.partition(":")
+        self.kind: Kind = getattr(importlib.import_module(module), name)(self)
+        patients = jax.jit(embody)(self.params, encode(card, self.cohort))
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
         self._shapes = [leaf.shape[:-1] for leaf in patients]
         # A row is a patient, so that admitting one reads one stretch of memory.
@@ -100,31 +137,64 @@ class Engine:
         self.step = jax.jit(self._step, donate_argnums=(0, 1))
         self.readmit = jax.jit(self._readmit, donate_argnums=(0, 1))
 
-    def begin(self, row: jax.Array, key: jax.Array) -> Encounter:
-        """The first visit of the pool's patients ``row`` (n,) with chance ``key`` (n,)."""
-        return self.first_visit(self.patient(jnp.take(self.pool, row, axis=0).T), key)
+    def computing(self, terms: Collection[str]) -> "Engine":
+        """The same engine with other reward terms; it shares everything else and is meant for use inside compiled functions."""
+        other = object.__new__(Engine)
+        other.__dict__.update(self.__dict__, terms=frozenset(terms))
+        return other
+
+    def __repr__(self) -> str:
+        return f"Engine({self.id}, {len(self.cohort):,} patients, horizon {self.horizon})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, self._made_from  # compiled functions stay behind; a worker compiles its own
+
+    @property
+    def id(self) -> str:
+        """The id of the environment with one reward: ``onco_gym/NSCLC-v0``."""
+        return environment_id(self.card.id, self.kind.name)
+
+    @functools.cached_property
+    def stamp(self) -> Stamp:
+        """What results of this engine depend on, for files that keep them."""
+        return Stamp(
+            environment=self.id,
+            card_digest=self.scenario.digest,
+            cohort_digest=self.cohort.digest,
+            weights=self.weights,
+            horizon=self.horizon,
+            version=__version__,
+        )
+
+    def begin(self, origin: Origin) -> Encounter:
+        """The first visit of patients of the cohort."""
+        return self.first_visit(self.patients(origin.row), origin.key)
 
     def first_visit(self, patient: Patient, key: jax.Array) -> Encounter:
-        """The first visit of patients with chance ``key`` (n,)."""
+        """The first visit of any patients with chance ``key`` (n,)."""
         return self.kind.begin(self, admit(self.scenario, self.params, patient, key))
 
-    def patient(self, rows: jax.Array) -> Patient:
-        """The patients in ``rows`` (numbers of a patient, n), columns of the pool."""
-        parts = jnp.split(rows, np.cumsum(self._rows)[:-1])
+    def patients(self, row: Any = None) -> Patient:
+        """The patients at ``row`` (n,) of the cohort, ready to be simulated, batch last; by default all of them."""
+        return self.unpacked((self.pool if row is None else jnp.take(self.pool, row, axis=0)).T)
+
+    def unpacked(self, columns: jax.Array) -> Patient:
+        """Patients from columns of numbers (numbers of a patient, n): the rows of :attr:`pool`, transposed."""
+        parts = jnp.split(columns, np.cumsum(self._rows)[:-1])
         return Patient(*(part.reshape(*shape, -1) for part, shape in zip(parts, self._shapes, strict=True)))
 
     def look(self, encounter: Encounter) -> tuple[jax.Array, jax.Array]:
         """((F, n) observation, (mask size, n) action mask)."""
         return self.kind.look(self, encounter)
 
-    def ledger(self) -> Ledger:
-        """An empty ledger of decisions, for the fairness term."""
-        return empty_ledger(self.scenario)
+    def tally(self) -> Tally:
+        """An empty tally of decisions, for the fairness term."""
+        return empty_tally(self.scenario)
 
     def cycle(
-        self, journey: Journey, ledger: Ledger, decision: jax.Array, orders: Orders = USUAL
-    ) -> tuple[Journey, Ledger, Outcome]:
-        """A cycle under ``decision`` (n,) int32: the journey and the ledger after it, and what it came to."""
+        self, journey: Journey, tally: Tally, decision: jax.Array, orders: Orders = USUAL_ORDERS
+    ) -> tuple[Journey, Tally, Outcome]:
+        """A cycle under ``decision`` (n,) int32: the journey and the tally after it, and what it came to."""
         after, events = step(self.scenario, self.params, journey, decision, orders=orders)
         given = after.state.last
         said, surprise = self.unjudged(given)
@@ -133,13 +203,16 @@ class Engine:
             judged = given if orders.dose is None else jnp.where(orders.dose > 0, given, self.scenario.holiday)
             said = verdict(self.panel, self.hear(journey), judged)
         if "fairness" in self.terms:
-            ledger, surprise = record(self.scenario, ledger, journey, said.first, given)
-        terms = reward_terms(self.scenario, self.params, Scene(journey, after, orders, events, said, surprise), self.terms)
+            tally, surprise = count_decisions(self.scenario, tally, journey, said.first, given)
+        scene = Scene(journey, after, orders, events, said, surprise)
+        terms = reward_terms(self.scenario, self.params, scene, self.terms)
         terminated = after.state.alive < 0.5
         truncated = ~terminated & (after.state.cycle >= self.horizon)
         reward = blend(self.weights, terms)
-        made = (events.lived, events.severe, jnp.zeros_like(reward))
-        return after, ledger, Outcome(reward, terminated, truncated, terms, given, said, *made)
+        nothing = jnp.zeros_like(reward)
+        kg = carbon_kg(self.scenario, self.params, scene) if "carbon" in self.terms else nothing
+        made = (events.lived, events.severe, kg, nothing)
+        return after, tally, Outcome(reward, terminated, truncated, terms, given, said, *made)
 
     def hear(self, journey: Journey) -> Hearing:
         """Put patients under way before the panel."""
@@ -149,7 +222,7 @@ class Engine:
         """((terms, n) what a cycle was worth to each patient: the fairness term, which belongs to none, is 0; the verdict)."""
         said = verdict(self.panel, hearing, after.state.last)
         nobody = jnp.zeros((len(self.scenario.groups), *events.lived.shape))
-        scene = Scene(before, after, USUAL, events, said, nobody)
+        scene = Scene(before, after, USUAL_ORDERS, events, said, nobody)
         return reward_terms(self.scenario, self.params, scene, PERSONAL), said
 
     def unjudged(self, given: jax.Array) -> tuple[Verdict, jax.Array]:
@@ -158,9 +231,9 @@ class Engine:
         none = jnp.zeros((len(self.scenario.regimens), *given.shape), bool)
         return Verdict(given * 0, zero, zero, given * 0, none), jnp.zeros((len(self.scenario.groups), *given.shape))
 
-    def advance(self, encounter: Encounter, ledger: Ledger, action: jax.Array) -> tuple[Encounter, Ledger, Outcome]:
+    def advance(self, encounter: Encounter, tally: Tally, action: jax.Array) -> tuple[Encounter, Tally, Outcome]:
         """A step under ``action`` (n, ...)."""
-        return self.kind.advance(self, encounter, ledger, action)
+        return self.kind.advance(self, encounter, tally, action)
 
     def replace(self, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:
         """Put the next patients of their seats at ``where``; indices past the end do nothing.
@@ -170,20 +243,20 @@ class Engine:
         """
         chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
         chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
-        fresh = self.begin(*self.draw(chosen))
+        fresh = self.begin(self.draw(chosen))
         encounter = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), encounter, fresh)
         return encounter, seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop")), fresh
 
     def step_autoreset(
-        self, encounter: Encounter, ledger: Ledger, seat: Seat, action: jax.Array
-    ) -> tuple[Encounter, Ledger, Seat, jax.Array, jax.Array, Outcome]:
+        self, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
+    ) -> tuple[Encounter, Tally, Seat, jax.Array, jax.Array, Outcome]:
         """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
 
         Returns:
-            Encounters, ledger, seats, (F, n) observation and (mask size, n) mask (a new patient's where an episode ended),
+            Encounters, tally, seats, (F, n) observation and (mask size, n) mask (a new patient's where an episode ended),
             outcome.
         """
-        encounter, ledger, outcome = self.advance(encounter, ledger, action)
+        encounter, tally, outcome = self.advance(encounter, tally, action)
         n = action.shape[0]
         some = min(n, max(32, n // 16))  # replaced at a time; one turn is enough in most cycles
 
@@ -195,33 +268,42 @@ class Engine:
 
         carry = turn((outcome.terminated | outcome.truncated, encounter, seat))
         _, encounter, seat = jax.lax.while_loop(lambda carry: jnp.any(carry[0]), turn, carry)
-        return encounter, ledger, seat, *self.look(encounter), outcome
+        return encounter, tally, seat, *self.look(encounter), outcome
 
-    def draw(self, seat: Seat) -> tuple[Any, Any]:
-        """((n,) pool row, (n,) chance key) of the patient at ``seat``: a pure function of seed and episode."""
+    def draw(self, seat: Seat) -> Origin:
+        """The patient and the chance at ``seat``: a pure function of seed and episode."""
         key = mix(seat.stream + seat.episode * np.uint32(0x9E3779B9))
-        return (mix(key ^ np.uint32(0x5BD1E995)) % np.uint32(len(self.cohort))).astype(np.int32), key
+        return Origin((mix(key ^ np.uint32(0x5BD1E995)) % np.uint32(len(self.cohort))).astype(np.int32), key)
+
+    def origins(self, n: int, seed: int = 0) -> Origin:
+        """The origins of ``n`` episodes: that of episode ``i`` is the one of ``reset(seed=seed + i)``.
+
+        Raises:
+            EngineError: if there is no episode, or a seed is not from 0 to 2**64 - 1.
+        """
+        origin = self.draw(Seat(stream_of(seeds_from(seed, n)), np.zeros(n, np.uint32)))
+        return Origin(np.asarray(origin.row, np.int32), np.asarray(origin.key, np.uint32))
 
     def options(self, journey: Journey) -> jax.Array:
         """(R, n) bool: the regimens that at least one expert of the panel accepts now."""
         return self.panel.options(jnp, self.hear(journey))
 
     def _admit(self, seat: Seat) -> tuple[Encounter, jax.Array, jax.Array, jax.Array]:
-        encounter = self.begin(*self.draw(seat))
+        encounter = self.begin(self.draw(seat))
         observation, mask = self.look(encounter)
         return encounter, observation.T, mask.T, self.options(encounter.journey).T
 
-    def _receive(self, patient: Patient, key: jax.Array) -> tuple[Encounter, jax.Array, jax.Array]:
-        encounter = self.first_visit(patient, key)
+    def _receive(self, origin: Origin) -> tuple[Encounter, jax.Array, jax.Array]:
+        encounter = self.begin(origin)
         observation, mask = self.look(encounter)
         return encounter, observation.T, mask.T
 
     def _step(
-        self, encounter: Encounter, ledger: Ledger, action: jax.Array
-    ) -> tuple[Encounter, Ledger, jax.Array, jax.Array, Outcome]:
-        after, ledger, outcome = self.advance(encounter, ledger, action)
+        self, encounter: Encounter, tally: Tally, action: jax.Array
+    ) -> tuple[Encounter, Tally, jax.Array, jax.Array, Outcome]:
+        after, tally, outcome = self.advance(encounter, tally, action)
         observation, mask = self.look(after)
-        return after, ledger, observation.T, mask.T, outcome
+        return after, tally, observation.T, mask.T, outcome
 
     def _readmit(self, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, jax.Array, jax.Array]:
         encounter, seat, fresh = self.replace(encounter, seat, where)
@@ -238,47 +320,117 @@ def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
 
 
+def checked_seed(seed: Any) -> int:
+    """``seed`` as a whole number of 64 bits.
+
+    Raises:
+        EngineError: for anything else.
+    """
+    if isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**64:
+        raise EngineError(f"seed is {seed!r}, expected a whole number from 0 to 2**64 - 1")
+    return int(seed)
+
+
+def seeds_from(seed: Any, n: int) -> NDArray[np.uint64]:
+    """(n,) the seeds ``seed``, ``seed + 1``, and so on.
+
+    Raises:
+        EngineError: if there is none, or one of them is not from 0 to 2**64 - 1.
+    """
+    if n < 1:
+        raise EngineError(f"at least one patient is needed, not {n}")
+    checked_seed(checked_seed(seed) + n - 1)
+    return np.uint64(seed) + np.arange(n, dtype=np.uint64)
+
+
 def make_engine(
-    card: str | os.PathLike[str] | Card,
+    environment: str | os.PathLike[str] | Card,
     cohort: Cohort | str | os.PathLike[str] | None = None,
     weights: Mapping[str, float] | None = None,
     horizon: int | None = None,
-    kind: str = "regimen",
+    kind: str | None = None,
     terms: Collection[str] | None = None,
+    generator: Generator | None = None,
 ) -> Engine:
-    """The engine for a card; see :class:`Engine`. Without a cohort of their own, equal engines are shared.
+    """The engine behind an environment; see :class:`Engine`. Without a cohort of their own, equal engines are shared.
 
     Args:
-        card: the name of a shipped card, the path of a card file, or a loaded card.
-        cohort: patients, or the path of a cohort file; by default :data:`POOL` patients of the card's own graph, seed 0.
+        environment: an id (``onco_gym/NSCLC-Dose-v0``) or its short form (``NSCLC-Dose``), the name of a shipped card
+            (``nsclc``), the path of a card file, or a loaded card.
+        cohort: patients, or the path of a cohort file; by default :data:`POOL` patients of the generator, seed 0.
         weights: changes to the card's reward weights.
         horizon: cycles until truncation; by default the card's.
-        kind: one of :data:`KINDS`.
+        kind: for a card, what an action is: ``"regimen"`` (the default), ``"dose"`` or ``"workflow"``.
         terms: the reward terms to compute; by default all.
+        generator: draws patients; by default the card's causal graph.
+
+    Raises:
+        EngineError: for arguments that make no sense. Cards, cohorts and ids raise errors of their own.
     """
-    loaded = card if isinstance(card, Card) else load_card(card)
-    if horizon is not None and horizon < 1:
-        raise ValueError(f"an episode needs at least one cycle, not {horizon}")
-    if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}, expected one of {list(KINDS)}")
-    unknown = set(terms or ()) - set(TERMS)
-    if unknown:
-        raise ValueError(f"terms name {sorted(unknown)}, expected some of {list(TERMS)}")
-    blended, length = card_weights(loaded, weights), horizon or loaded.horizon_cycles
-    computed = tuple(TERMS) if terms is None else tuple(sorted(set(terms)))
-    if cohort is None:
+    if isinstance(environment, Card):
+        loaded, kind = environment, find_environment("any.toml", kind).kind
+    else:
+        found = find_environment(environment, kind)
+        loaded, kind = load_card(found.card), found.kind
+    blended, length = _checked_weights(loaded, weights), _checked_horizon(loaded, horizon)
+    computed = _checked_terms(terms)
+    if cohort is None and generator is None:
         return _shared(loaded, tuple(sorted(blended.items())), length, kind, computed)
-    patients = cohort if isinstance(cohort, Cohort) else Cohort.read(cohort, loaded)
-    if patients.card_id != loaded.id:
-        raise ValueError(f"the cohort holds patients of {patients.card_id!r}, the card is {loaded.id!r}")
-    return Engine(loaded, patients, blended, length, kind, computed)
+    patients = cohort if isinstance(cohort, Cohort | None) else read_cohort(cohort, loaded)
+    for what, card_id in (("cohort", patients and patients.card_id), ("generator", generator and generator.card.id)):
+        if card_id not in (None, loaded.id):
+            raise EngineError(f"the {what} is of the card {card_id!r}, and the environment of {loaded.id!r}")
+    return Engine(loaded, patients, blended, length, kind, computed, generator)
+
+
+def _checked_weights(card: Card, weights: Any) -> dict[str, float]:
+    if weights is not None and not isinstance(weights, Mapping):
+        raise EngineError(f"weights are {weights!r}, expected a mapping from some of {', '.join(TERMS)} to numbers")
+    for name, value in (weights or {}).items():
+        if name not in TERMS:
+            raise EngineError(f"weights name {name!r}, expected some of {', '.join(TERMS)}")
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or abs(value) > LARGEST_WEIGHT:
+            raise EngineError(
+                f"the weight of {name} is {value!r}, expected a number from {-LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            )
+    return card_weights(card, weights)
+
+
+def _checked_horizon(card: Card, horizon: Any) -> int:
+    if horizon is None:
+        return card.horizon_cycles
+    whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+    if not whole or not 1 <= horizon <= LONGEST_HORIZON:
+        raise EngineError(f"horizon is {horizon!r}, expected a whole number of cycles from 1 to {LONGEST_HORIZON}")
+    return int(horizon)
+
+
+def _checked_terms(terms: Any) -> tuple[str, ...]:
+    if terms is None:
+        return tuple(TERMS)
+    if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
+        raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
+    return tuple(sorted(set(terms)))
+
+
+def _remade(
+    card: Card,
+    cohort: Cohort | None,
+    weights: Mapping[str, float],
+    horizon: int,
+    kind: str,
+    terms: Sequence[str],
+    generator: Generator | None,
+) -> Engine:
+    return make_engine(card, cohort, weights, horizon, kind, terms, generator)
 
 
 @functools.lru_cache(maxsize=32)
 def _shared(card: Card, weights: tuple[tuple[str, float], ...], horizon: int, kind: str, terms: tuple[str, ...]) -> Engine:
-    return Engine(card, _default_cohort(card), dict(weights), horizon, kind, terms)
+    return Engine(card, None, dict(weights), horizon, kind, terms)
 
 
 @functools.lru_cache(maxsize=8)
 def _default_cohort(card: Card) -> Cohort:
-    return CausalGenerator(card).sample(POOL, seed=0)
+    return default_generator(card).sample(POOL, seed=0)

@@ -4,6 +4,7 @@ Everything else (patients, simulator, rewards, single and vector environments) i
 memory of each patient beside the journey, as arrays with the batch last.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -13,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
-from onco_gym.cards.scenario import Field
-from onco_gym.rewards import Ledger
+from onco_gym.cards.scenarios import Field
+from onco_gym.rewards import Tally
 from onco_gym.simulator.observation import allowed, observe
 from onco_gym.simulator.state import Journey
 
@@ -30,11 +31,21 @@ class Encounter(NamedTuple):
 
 
 class Kind(Protocol):
-    """See the module. Functions that take an engine run inside compiled code."""
+    """A kind of environment; see the module. Functions that take an engine run inside compiled code.
 
+    Attributes:
+        name: a key of :data:`onco_gym.interfaces.registry.KINDS`.
+        space: of one patient's action.
+        fields: what each number of an observation is.
+        mask_size: length of an action mask; the choices of all parts of an action stand in one row.
+        parts: the parts of an action and how many choices each has; empty where an action is continuous.
+    """
+
+    name: str
     space: spaces.Space[Any]
     fields: tuple[Field, ...]
     mask_size: int
+    parts: Mapping[str, int]
 
     def begin(self, engine: "Engine", journey: Journey) -> Encounter:
         """The first visit."""
@@ -43,8 +54,8 @@ class Kind(Protocol):
         """((F, n) observation, (mask_size, n) bool action mask)."""
 
     def advance(
-        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
-    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    ) -> tuple[Encounter, Tally, "Outcome"]:
         """One step of every patient under ``action`` (n, ...)."""
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
@@ -54,15 +65,21 @@ class Kind(Protocol):
             InvalidAction: with what was expected.
         """
 
+    def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
+        """(n,) the regimen that each of ``actions`` (n, ...) asks for."""
+
 
 class Regimens:
     """The plain kind: an action is a regimen."""
+
+    name = "regimen"
 
     def __init__(self, engine: "Engine") -> None:
         names = engine.scenario.regimens
         self.space: spaces.Space[Any] = spaces.Discrete(len(names))
         self.fields = engine.scenario.fields
         self.mask_size = len(names)
+        self.parts: Mapping[str, int] = {"regimen": len(names)}
 
     def begin(self, engine: "Engine", journey: Journey) -> Encounter:
         """The first visit; nothing else is remembered."""
@@ -74,11 +91,11 @@ class Regimens:
         return observe(engine.scenario, engine.params, journey), allowed(engine.params, journey.state) > 0.5
 
     def advance(
-        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
-    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    ) -> tuple[Encounter, Tally, "Outcome"]:
         """One cycle under regimen ``action`` (n,)."""
-        journey, ledger, outcome = engine.cycle(encounter.journey, ledger, action)
-        return Encounter(journey, ()), ledger, outcome
+        journey, tally, outcome = engine.cycle(encounter.journey, tally, action)
+        return Encounter(journey, ()), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Whole numbers that are regimens."""
@@ -91,6 +108,10 @@ class Regimens:
         if wrong.any():
             raise InvalidAction(f"action {values[wrong].flat[0]} is not a regimen: expected 0..{self.mask_size - 1}")
         return values.astype(np.int32)
+
+    def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
+        """The action itself."""
+        return actions.astype(np.int64)
 
 
 def _shown(actions: Any) -> str:

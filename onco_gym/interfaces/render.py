@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Field, Scenario
+from onco_gym.cards.scenarios import Field, Scenario
 from onco_gym.simulator.state import Journey, State
 
 DISCLAIMER = "Simulated patient. Research software, not for treating patients."

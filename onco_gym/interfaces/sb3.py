@@ -12,10 +12,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.interfaces.registry import find_environment
 from onco_gym.interfaces.vector import OncologyVectorEnv
 
 try:
-    from stable_baselines3.common.vec_env import VecEnv
+    from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 except ImportError as error:
     raise ImportError(f'make_sb3 needs Stable-Baselines3: pip install "onco_gym[sb3]" ({error})') from error
 
@@ -128,26 +129,27 @@ class OncologyVecEnv(VecEnv):
         return list(self._get_indices(indices))
 
 
-def make_sb3(env_id: str, n_envs: int = 1024, seed: int | None = None, **env_kwargs: Any) -> OncologyVecEnv:
+def make_sb3(
+    environment: str, n_envs: int = 1024, seed: int | None = None, monitor: bool = True, **env_kwargs: Any
+) -> OncologyVecEnv | VecMonitor:
     """Environments for Stable-Baselines3, all in one compiled step.
 
     Args:
-        env_id: such as ``onco_gym/NSCLC-v0``; every kind but the multi-objective one.
+        environment: an id such as ``onco_gym/NSCLC-v0`` or its short form ``NSCLC``; every kind but the multi-objective one.
         n_envs: how many patients side by side.
         seed: environment ``i`` sees the patients of a single environment under ``reset(seed=seed + i)``. A model with a seed
             of its own sets another.
+        monitor: whether to wrap them in SB3's ``VecMonitor``, so that SB3 logs the return and the length of episodes.
         env_kwargs: as ``gym.make_vec`` takes them: ``card``, ``cohort``, ``weights``, ``horizon``, ``terms``.
 
     Raises:
-        Sb3Error: for an environment that is none of ours, or whose reward is a vector.
+        Sb3Error: if the reward is a vector, or there is no environment to make.
+        UnknownEnvironmentError: for an environment that is not one of ours.
     """
-    known = OncologyVectorEnv.__module__ + ":"
-    entry = str(gym.spec(env_id).vector_entry_point)
-    if entry == f"{known}MultiObjectiveVectorEnv":
+    env_id = environment if "card" in env_kwargs else find_environment(environment).id
+    if gym.spec(env_id).vector_entry_point == f"{OncologyVectorEnv.__module__}:MultiObjectiveVectorEnv":
         plain = env_id.replace("/mo-", "/")
-        raise Sb3Error(f"{env_id} has a vector of rewards, SB3 needs one number: use {plain} with weights")
-    if entry != f"{known}OncologyVectorEnv":
-        raise Sb3Error(f"{env_id} is no environment of onco_gym: expected one such as onco_gym/NSCLC-v0")
+        raise Sb3Error(f"{env_id} has a vector of rewards and SB3 needs one number: use {plain} with weights")
     if n_envs < 1:
         raise Sb3Error(f"n_envs is {n_envs}, expected at least 1")
     env = gym.make_vec(env_id, num_envs=n_envs, vectorization_mode="vector_entry_point", **env_kwargs).unwrapped
@@ -155,4 +157,4 @@ def make_sb3(env_id: str, n_envs: int = 1024, seed: int | None = None, **env_kwa
     made = OncologyVecEnv(env)
     if seed is not None:
         made.seed(seed)
-    return made
+    return VecMonitor(made) if monitor else made

@@ -1,9 +1,8 @@
 """The Gymnasium environment: one patient, one decision a cycle."""
 
 import copy
-import operator
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,19 +13,19 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Field
-from onco_gym.files import replacing
-from onco_gym.interfaces.engine import Engine, Outcome, Seat, make_engine, stream_of
+from onco_gym.cards.scenarios import Field
+from onco_gym.foundation.files import replacing
+from onco_gym.foundation.units import WEEKS_PER_YEAR
+from onco_gym.interfaces.engine import Engine, EngineError, Outcome, Seat, checked_seed, make_engine, stream_of
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, Divergence, Ledger, divergence, even_handedness, record
+from onco_gym.rewards import TERMS, GroupDivergence, Tally, count_decisions, even_handedness, group_divergence
 from onco_gym.simulator.state import Journey
 
 Observation = NDArray[np.float32]
-CARBON = list(TERMS).index("carbon")
 
 
 class OncologyEnv(gym.Env[Observation, Any]):
@@ -60,7 +59,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
         cohort: Cohort | str | os.PathLike[str] | None = None,
         weights: Mapping[str, float] | None = None,
         horizon: int | None = None,
-        kind: str = "regimen",
+        kind: str | None = None,
         terms: Collection[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -73,7 +72,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
         self.observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
         self.action_space = copy.deepcopy(self.engine.kind.space)
         self._compiled = _compiled(self.engine)
-        self._ledger = self.engine.ledger()
+        self._tally = self.engine.tally()
         self._stream: np.uint32 | None = None
         self._episode = 0
         self._flat: jax.Array | None = None
@@ -86,20 +85,23 @@ class OncologyEnv(gym.Env[Observation, Any]):
         """Admit the next patient.
 
         Args:
-            seed: up to 64 bits. Same seed, same sequence of patients, in every interface. The fairness ledger begins anew.
+            seed: a whole number from 0 to 2**64 - 1. The same seed gives the same sequence of patients in every interface.
+                The tally of decisions begins anew.
             options: ``{"patient": row}`` admits that row of the cohort; ``{"key": k}`` sets the source of its chance.
         """
-        wide = None if seed is None else seed % 2**64
-        super().reset(seed=wide)
-        if wide is not None:
-            self._stream, self._episode = stream_of(np.array([wide], np.uint64))[0], 0
+        checked = None if seed is None else checked_seed(seed)
+        chosen = self._options(options)
+        super().reset(seed=checked)
+        if checked is not None:
+            self._stream, self._episode = stream_of(np.array([checked], np.uint64))[0], 0
             self.reset_fairness()
         elif self._stream is None:
             self._stream, self._episode = np.uint32(self.np_random.integers(2**32)), 0
         else:
             self._episode += 1
         seat = Seat(np.array([self._stream], np.uint32), np.array([self._episode], np.uint32))
-        row, key = self._options(options or {}, *self.engine.draw(seat))
+        row, key = (int(value[0]) for value in self.engine.draw(seat))
+        row, key = chosen.get("patient", row), chosen.get("key", key)
         self._flat = self._compiled.admit(row, key)
         self.actions, self.origin = [], (row, key)
         values = np.asarray(self._flat)
@@ -115,7 +117,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
         if self._ended or self._flat is None:
             raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
         checked = self.engine.kind.checked(action, None)
-        self._flat, self._ledger = self._compiled.step(self._flat, self._ledger, checked)
+        self._flat, self._tally = self._compiled.step(self._flat, self._tally, checked)
         self.actions.append(checked)
         values = np.asarray(self._flat)
         terminated, truncated = values[self._compiled.head + 1 : self._compiled.head + 3].tolist()
@@ -129,13 +131,13 @@ class OncologyEnv(gym.Env[Observation, Any]):
     def _reward(self, values: NDArray[np.float32]) -> Any:
         return values[self._compiled.head].item()
 
-    def fairness(self) -> dict[str, Divergence]:
-        """What the ledger of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
-        return divergence(self.engine.scenario, self._ledger)
+    def fairness(self) -> dict[str, GroupDivergence]:
+        """What the tally of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        return group_divergence(self.engine.scenario, self._tally)
 
     def reset_fairness(self) -> None:
-        """Begin the ledger of decisions anew."""
-        self._ledger = self.engine.ledger()
+        """Begin the tally of decisions anew."""
+        self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, all parts of the action in one row; the name is sb3-contrib's."""
@@ -145,7 +147,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
 
     @property
     def journey(self) -> Journey:
-        """The patient and state now, as arrays with a batch of one; a wizard's view that includes the hidden tumour."""
+        """The patient and state now, as arrays with a batch of one: a privileged view that includes the hidden tumour."""
         if self._flat is None:
             raise gym.error.ResetNeeded("call reset() before journey")
         return self._compiled.layout.read(np.asarray(self._flat)[: self._compiled.head]).journey
@@ -153,7 +155,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
     @property
     def history(self) -> list[Snapshot]:
         """The patient at the first visit and after every cycle, hidden parts included; kept only with a render mode."""
-        return [self._snapshot(values) for values in self._history]
+        return [self._compiled.snapshot(values) for values in self._history]
 
     @property
     def patient(self) -> dict[str, Any]:
@@ -189,16 +191,18 @@ class OncologyEnv(gym.Env[Observation, Any]):
         with replacing(path) as temporary:
             temporary.write_bytes(png(self.engine.card, self.engine.scenario, self.history))
 
-    def _options(self, options: dict[str, Any], drawn_row: NDArray[Any], drawn_key: NDArray[Any]) -> tuple[int, int]:
-        unknown = set(options) - {"patient", "key"}
-        if unknown:
-            raise ValueError(f"reset options {sorted(unknown)} are unknown, expected 'patient' or 'key'")
-        row, key = options.get("patient", drawn_row[0]), options.get("key", drawn_key[0])
-        if not 0 <= row < len(self.engine.cohort):
-            raise ValueError(f"options['patient'] is {row!r}, expected 0..{len(self.engine.cohort) - 1}")
-        if not 0 <= key < 2**32:
-            raise ValueError(f"options['key'] is {key!r}, expected 0..{2**32 - 1}")
-        return operator.index(row), operator.index(key)
+    def _options(self, options: Any) -> dict[str, int]:
+        """The options of a reset, checked."""
+        if options is not None and not isinstance(options, Mapping):
+            raise EngineError(f"reset options are {options!r}, expected a mapping with 'patient', 'key' or neither")
+        limits = {"patient": len(self.engine.cohort), "key": 2**32}
+        for name, value in (options or {}).items():
+            if name not in limits:
+                raise EngineError(f"reset options name {name!r}, expected 'patient' or 'key'")
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not 0 <= value < limits[name]:
+                raise EngineError(f"options[{name!r}] is {value!r}, expected 0..{limits[name] - 1}")
+        return {name: int(value) for name, value in (options or {}).items()}
 
     def _observation(self, values: NDArray[np.float32]) -> Observation:
         return values[self._compiled.view : self._compiled.view + len(self.observation_fields)].copy()
@@ -207,13 +211,13 @@ class OncologyEnv(gym.Env[Observation, Any]):
         return values[self._compiled.mask : self._compiled.options] > 0.5
 
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        row, given, code, share, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        row, given, code, share, carbon_kg, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
         begun = given >= 0
         options = np.flatnonzero(values[self._compiled.options :] > 0.5)
         return {
             "action_mask": self._mask(values),
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
-            "carbon_kg": -1000.0 * terms[CARBON],
+            "carbon_kg": carbon_kg,
             "cost_usd": cost,
             "guideline": {
                 "verdict": VERDICTS[int(code)] if begun else None,
@@ -223,13 +227,6 @@ class OncologyEnv(gym.Env[Observation, Any]):
             "given": self.action_names[int(given)] if begun else None,
             "patient": int(row),
         }
-
-    def _snapshot(self, values: NDArray[np.float32]) -> Snapshot:
-        return Snapshot(
-            self._compiled.layout.read(values[: self._compiled.head]).journey,
-            self._observation(values),
-            float(values[self._compiled.head]),
-        )
 
 
 class MultiObjectiveEnv(OncologyEnv):
@@ -249,7 +246,7 @@ class MultiObjectiveEnv(OncologyEnv):
 
 def reward_space(engine: Engine) -> spaces.Box:
     """Bounds of the terms of one step."""
-    years = engine.scenario.cycle_weeks / 52 * engine.card.workup.longest_interval_cycles
+    years = engine.scenario.cycle_weeks / WEEKS_PER_YEAR * engine.card.workup.longest_interval_cycles
     low = np.array([0.0, -engine.card.workup.longest_interval_cycles, -np.inf, -np.inf], np.float32)
     high = np.array([years, engine.card.workup.longest_interval_cycles, np.inf, 0.0], np.float32)
     return spaces.Box(low, high, dtype=np.float32)
@@ -258,9 +255,9 @@ def reward_space(engine: Engine) -> spaces.Box:
 class _Compiled:
     """The engine for one patient, packed.
 
-    [encounter | reward, terminated, truncated, row, given, verdict, share, cost, first choice, terms | view | mask | options].
+    [encounter | reward, terminated, truncated, row, given, verdict, share, kg, cost, first, terms | view | mask | options].
     The work stands in a loop of one turn: XLA makes one kernel of a small loop, and of anything else one kernel per
-    operation, which takes several times as long for a single patient. The ledger is too large for that: where a step is one
+    operation, which takes several times as long for a single patient. The tally is too large for that: where a step is one
     decision, the fairness term is added after the loop.
     """
 
@@ -271,14 +268,13 @@ class _Compiled:
         encounter, _, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
         self.layout: Layout[Encounter] = Layout(encounter)
         self.head = self.layout.size
-        self.view = self.head + 9 + len(TERMS)
+        self.view = self.head + 10 + len(TERMS)
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
-        self._keeps = "fairness" in engine.terms  # otherwise nothing is written into the ledger
-        self._apart = self._keeps and engine.kind_name == "regimen"
-        self._looped = copy.copy(engine)
-        self._looped.terms = engine.terms - {"fairness"} if self._apart else engine.terms
+        self._keeps = "fairness" in engine.terms  # otherwise nothing is written into the tally
+        self._apart = self._keeps and engine.kind.name == "regimen"
+        self._looped = engine.computing(engine.terms - {"fairness"}) if self._apart else engine
         self._admit_loop = jax.jit(self._admit)
         self._step_loop = jax.jit(self._step, donate_argnums=1)
         self._once = jnp.int32(1)
@@ -291,57 +287,85 @@ class _Compiled:
         ticket[-1:].view(np.uint32)[0] = key
         return self._admit_loop(ticket, self._once)
 
-    def step(self, flat: jax.Array, ledger: Ledger, action: NDArray[Any]) -> tuple[jax.Array, Ledger]:
-        """(size,) a step later, and the ledger."""
+    def step(self, flat: jax.Array, tally: Tally, action: NDArray[Any]) -> tuple[jax.Array, Tally]:
+        """(size,) a step later, and the tally."""
         if not self._keeps:
-            return self._step_loop(flat, None, action, self._once)[0], ledger
-        after: tuple[jax.Array, Ledger] = self._step_loop(flat, ledger, action, self._once)
+            return self._step_loop(flat, None, action, self._once)[0], tally
+        after: tuple[jax.Array, Tally] = self._step_loop(flat, tally, action, self._once)
         return after
+
+    def snapshot(self, values: NDArray[np.float32]) -> Snapshot:
+        """What ``values`` (size,) says."""
+        observation = values[self.view : self.mask].copy()
+        return Snapshot(self.layout.read(values[: self.head]).journey, observation, float(values[self.head]))
 
     def _admit(self, ticket: jax.Array, turns: jax.Array) -> jax.Array:
         def visit(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             _, ticket = carry
             key = jax.lax.bitcast_convert_type(ticket[-1:], jnp.uint32)
-            encounter = self._engine.first_visit(self._engine.patient(ticket[:-2, None]), key)
-            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(4 + len(TERMS))])
+            encounter = self._engine.first_visit(self._engine.unpacked(ticket[:-2, None]), key)
+            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(5 + len(TERMS))])
             return self._join(encounter, head, self._engine.options(encounter.journey)), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
 
-    def _step(self, flat: jax.Array, ledger: Ledger, action: jax.Array, turns: jax.Array) -> tuple[jax.Array, Ledger]:
-        def cycle(turn: jax.Array, carry: tuple[jax.Array, Ledger, jax.Array]) -> tuple[jax.Array, Ledger, jax.Array]:
+    def _step(self, flat: jax.Array, tally: Tally, action: jax.Array, turns: jax.Array) -> tuple[jax.Array, Tally]:
+        def cycle(turn: jax.Array, carry: tuple[jax.Array, Tally, jax.Array]) -> tuple[jax.Array, Tally, jax.Array]:
             del turn
-            flat, ledger, action = carry
+            flat, tally, action = carry
             encounter = self.layout.unpack(flat[: self.head])
-            after, ledger, outcome = self._looped.advance(encounter, ledger, action[None])
+            after, tally, outcome = self._looped.advance(encounter, tally, action[None])
             head = self._head(outcome, flat[self.head + 3 : self.head + 4])
             # The action changes, lest XLA moves what depends on it out of the loop.
-            return self._join(after, head, outcome.verdict.options), ledger, action + 1
+            return self._join(after, head, outcome.verdict.options), tally, action + 1
 
         if not self._apart:
-            return jax.lax.fori_loop(0, turns, cycle, (flat, ledger, action))[:2]
-        after, _ = jax.lax.fori_loop(0, turns, lambda turn, carry: cycle(turn, (carry[0], ledger, carry[1]))[::2], (flat, action))
-        return self._fair(flat, after, ledger)
+            return jax.lax.fori_loop(0, turns, cycle, (flat, tally, action))[:2]
+        after, _ = jax.lax.fori_loop(0, turns, lambda turn, carry: cycle(turn, (carry[0], tally, carry[1]))[::2], (flat, action))
+        return self._fair(flat, after, tally)
 
-    def _fair(self, before: jax.Array, after: jax.Array, ledger: Ledger) -> tuple[jax.Array, Ledger]:
-        """``after`` with the fairness term of the decision, and the ledger with the decision."""
-        given, need = (after[self.head + place : self.head + place + 1].astype(jnp.int32) for place in (4, 8))
+    def _fair(self, before: jax.Array, after: jax.Array, tally: Tally) -> tuple[jax.Array, Tally]:
+        """``after`` with the fairness term of the decision, and the tally with the decision."""
+        given, need = (after[self.head + place : self.head + place + 1].astype(jnp.int32) for place in (4, 9))
         journey = self.layout.unpack(before[: self.head]).journey
-        ledger, surprise = record(self._engine.scenario, ledger, journey, need, given)
+        tally, surprise = count_decisions(self._engine.scenario, tally, journey, need, given)
         term = even_handedness(surprise)[0]
         after = after.at[self.view - len(TERMS) + list(TERMS).index("fairness")].set(term)
-        return after.at[self.head].add(jnp.float32(self._engine.weights["fairness"]) * term), ledger
+        return after.at[self.head].add(jnp.float32(self._engine.weights["fairness"]) * term), tally
 
     def _head(self, outcome: Outcome, row: jax.Array) -> jax.Array:
         said = outcome.verdict
         values = [outcome.reward, outcome.terminated, outcome.truncated, row, outcome.given, said.code, said.share]
-        values += [outcome.cost, said.first]
+        values += [outcome.carbon_kg, outcome.cost, said.first]
         return jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
 
     def _join(self, encounter: Encounter, head: jax.Array, options: jax.Array) -> jax.Array:
         observation, mask = self._engine.look(encounter)
         rows = [self.layout.pack(encounter), head, observation[:, 0], mask[:, 0], options[:, 0]]
         return jnp.concatenate([row.astype(jnp.float32) for row in rows])
+
+
+def snapshots(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> tuple[list[Snapshot], bool]:
+    """Play an episode of one patient again and look at it, hidden parts included.
+
+    Args:
+        engine: the compiled environment.
+        row: of the cohort.
+        key: source of chance.
+        actions: from the first visit on.
+
+    Returns:
+        The patient at the first visit and after every action, and whether the episode has ended. Rewards are those of an
+        environment whose tally of decisions is empty at the first visit.
+    """
+    compiled, tally = _compiled(engine), engine.tally()
+    flat = compiled.admit(row, key)
+    values = [np.asarray(flat)]
+    for action in actions:
+        flat, tally = compiled.step(flat, tally, engine.kind.checked(action, None))
+        values.append(np.asarray(flat))
+    terminated, truncated = values[-1][compiled.head + 1 : compiled.head + 3]
+    return [compiled.snapshot(one) for one in values], bool(terminated or truncated)
 
 
 def _compiled(engine: Engine) -> _Compiled:

@@ -13,12 +13,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Field
-from onco_gym.interfaces.engine import Outcome, Seat, make_engine, stream_of
+from onco_gym.cards.scenarios import Field
+from onco_gym.interfaces.engine import EngineError, Outcome, Seat, checked_seed, make_engine, seeds_from, stream_of
 from onco_gym.interfaces.kinds import Encounter
-from onco_gym.interfaces.single import CARBON, reward_space
+from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, Divergence, divergence
+from onco_gym.rewards import TERMS, GroupDivergence, group_divergence
 
 Batch = NDArray[Any]
 _SMALLEST = 32  # rows readmitted by one compiled call; sizes grow by 8 so that few sizes are compiled
@@ -38,7 +38,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
     A patient whose episode ends is replaced in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
     patient's first, and ``info["final_obs"]`` holds the last of the old one, where ``info["_final_obs"]`` is true.
     Environment ``i`` under ``reset(seed=s)`` sees the same episodes as a single environment under ``reset(seed=s + i)``. The
-    ledger of decisions behind the fairness term is shared by all of them, so that term differs from a single environment's.
+    tally of decisions behind the fairness term is shared by all of them, so that term differs from a single environment's.
     In ``info["guideline"]``, ``verdict`` is an index into :data:`onco_gym.knowledge.panel.VERDICTS`.
 
     Args:
@@ -61,15 +61,15 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         cohort: Cohort | str | os.PathLike[str] | None = None,
         weights: Mapping[str, float] | None = None,
         horizon: int | None = None,
-        kind: str = "regimen",
+        kind: str | None = None,
         terms: Collection[str] | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs}, expected at least 1")
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+            raise EngineError(f"num_envs is {num_envs!r}, expected a whole number from 1")
         if render_mode is not None:
-            raise ValueError(f"render_mode is {render_mode!r}: the vector environment draws nothing; render a single one")
+            raise EngineError(f"render_mode is {render_mode!r}: the vector environment draws nothing; render a single one")
         self.render_mode = None
         self.num_envs = num_envs
         self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon, kind, terms)
@@ -81,7 +81,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._seat: Seat | None = None
         self._encounter: Encounter | None = None
-        self._ledger = self.engine.ledger()
+        self._tally = self.engine.tally()
         self._mask: NDArray[np.bool_] = np.ones((num_envs, self.engine.kind.mask_size), bool)
         self._all = np.ones(num_envs, bool)
 
@@ -91,22 +91,21 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         """Admit ``num_envs`` patients.
 
         Args:
-            seed: one seed (environment i gets ``seed + i``) or one per environment, each up to 64 bits.
-            options: none are understood here.
+            seed: one seed (environment i gets ``seed + i``) or one per environment, each from 0 to 2**64 - 1.
+            options: the vector environment takes none.
         """
         if options:
-            raise ValueError(f"reset options {sorted(options)} are unknown: the vector environment takes none")
+            raise EngineError(f"reset options are {options!r}: the vector environment takes none")
         if seed is None and self._seat is not None:
             self._seat = self._seat._replace(episode=self._seat.episode + np.uint32(1))
         else:
             if seed is None:
                 super().reset(seed=None)
                 seed = int(self.np_random.integers(2**63))
-            elif isinstance(seed, int | np.integer):
-                super().reset(seed=int(seed) % 2**64)
-            elif len(seed) != self.num_envs:
-                raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
-            self._seat = Seat(stream_of(self._seeds(seed)), np.zeros(self.num_envs, np.uint32))
+            seeds = self._seeds(seed)
+            if isinstance(seed, int | np.integer):
+                super().reset(seed=int(seed))
+            self._seat = Seat(stream_of(seeds), np.zeros(self.num_envs, np.uint32))
             self.reset_fairness()
         self._encounter, observation, mask, options = self.engine.admit(self._seat)
         self._mask = np.array(mask)
@@ -136,7 +135,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         if self._encounter is None or self._seat is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
-        self._encounter, self._ledger, seen, possible, outcome = self.engine.step(self._encounter, self._ledger, checked)
+        self._encounter, self._tally, seen, possible, outcome = self.engine.step(self._encounter, self._tally, checked)
         observation, self._mask = np.array(seen), np.array(possible)
         terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
         ended = np.flatnonzero(terminated | truncated)
@@ -153,20 +152,20 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         panel = {"verdict": np.asarray(said.code), "share": np.asarray(said.share), "best": np.asarray(said.options).T}
         values = {
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
-            "carbon_kg": -1000 * terms[CARBON],
+            "carbon_kg": np.asarray(outcome.carbon_kg),
             "cost_usd": np.asarray(outcome.cost),
             "guideline": {**panel, **{f"_{name}": self._all for name in panel}},
             "given": np.array(outcome.given),
         }
         return {**values, **{f"_{name}": self._all for name in values}}
 
-    def fairness(self) -> dict[str, Divergence]:
-        """What the ledger of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
-        return divergence(self.engine.scenario, self._ledger)
+    def fairness(self) -> dict[str, GroupDivergence]:
+        """What the tally of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        return group_divergence(self.engine.scenario, self._tally)
 
     def reset_fairness(self) -> None:
-        """Begin the ledger of decisions anew."""
-        self._ledger = self.engine.ledger()
+        """Begin the tally of decisions anew."""
+        self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, a row per environment; the name is sb3-contrib's."""
@@ -185,10 +184,12 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         observation[ended] = np.asarray(fresh)[: len(ended)]
         self._mask[ended] = np.asarray(fresh_mask)[: len(ended)]
 
-    def _seeds(self, seed: int | Sequence[int]) -> NDArray[np.uint64]:
-        if isinstance(seed, int | np.integer):
-            return np.uint64(int(seed) % 2**64) + np.arange(self.num_envs, dtype=np.uint64)
-        return np.array([int(one) % 2**64 for one in seed], np.uint64)
+    def _seeds(self, seed: Any) -> NDArray[np.uint64]:
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
+            return seeds_from(seed, self.num_envs)
+        if len(seed) != self.num_envs:
+            raise EngineError(f"there are {len(seed)} seeds, expected one for each of {self.num_envs} environments")
+        return np.array([checked_seed(one) for one in seed], np.uint64)
 
 
 class MultiObjectiveVectorEnv(OncologyVectorEnv):

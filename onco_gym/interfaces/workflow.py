@@ -6,6 +6,7 @@ not have done for a patient (by insurance, deprivation, rurality) has to be foug
 """
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,15 +17,15 @@ from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Field, Scenario, scenario
+from onco_gym.cards.scenarios import Field, Scenario, scenario
 from onco_gym.interfaces.kinds import Encounter, where_ended
 from onco_gym.knowledge.evidence import RESISTANT
 from onco_gym.patients.traits import NEVER
-from onco_gym.rewards import TERMS, Ledger, blend, hear
+from onco_gym.rewards import TERMS, Tally, blend, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import allowed, ctdna, observe
 from onco_gym.simulator.state import Journey, State, either, total
-from onco_gym.simulator.step import Orders
+from onco_gym.simulator.transition import Orders
 
 if TYPE_CHECKING:
     from onco_gym.interfaces.engine import Engine, Outcome
@@ -48,7 +49,7 @@ class Memory(NamedTuple):
     evidence: jax.Array  # (n,) int32 what was looked up for this visit
 
 
-class _Choice(NamedTuple):
+class _VisitChoice(NamedTuple):
     tests: jax.Array  # (T, n) bool
     ctdna: jax.Array  # (n,) bool
     imaging: jax.Array  # (n,)
@@ -72,12 +73,13 @@ def action_parts(card: Card) -> dict[str, int]:
 
 def observation_fields(layout: Scenario) -> tuple[Field, ...]:
     """The plain environment's fields, and after them what the workflow adds."""
-    rows = [(f"pending_{name}", "0 or 1", 1.0) for name in layout.tests]
-    rows += [("known_ctdna", "0 or 1", 1.0), ("cycles_since_ctdna", "cycles, most where never measured", 12.0)]
-    rows += [(f"looked_up_{name}", "0 or 1", 1.0) for name in EVIDENCE[1:]]
-    rows += [(f"evidence_{name}", "share of experts who accept it, or 1 if known resistant", 1.0) for name in layout.regimens]
+    accepted = "share of experts who accept it, or 1 if known resistant"
+    rows = [(f"pending_{name}", "0 or 1", 1.0, "pending") for name in layout.tests]
+    rows += [("known_ctdna", "0 or 1", 1.0, "ctdna"), ("cycles_since_ctdna", "cycles, most where never measured", 12.0, "ctdna")]
+    rows += [(f"looked_up_{name}", "0 or 1", 1.0, "evidence") for name in EVIDENCE[1:]]
+    rows += [(f"evidence_{name}", accepted, 1.0, "evidence") for name in layout.regimens]
     first = len(layout.fields)
-    added = (Field(name, unit, first + row, 0.0, high) for row, (name, unit, high) in enumerate(rows))
+    added = (Field(name, unit, first + row, 0.0, high, block) for row, (name, unit, high, block) in enumerate(rows))
     return (*layout.fields, *added)
 
 
@@ -88,11 +90,13 @@ class Workflow:
     guideline, resistance), the regimen, and the cycles until the next visit less 1.
     """
 
+    name = "workflow"
+
     def __init__(self, engine: "Engine") -> None:
         card, layout, params = engine.card, engine.scenario, engine.params
-        parts = action_parts(card)
-        self.action_parts = tuple(parts)
-        self._sizes = np.array(list(parts.values()))
+        self.parts: Mapping[str, int] = action_parts(card)
+        self._sizes = np.array(list(self.parts.values()))
+        self._regimen = list(self.parts).index("regimen")
         self.space: spaces.Space[Any] = spaces.MultiDiscrete(self._sizes)
         self.mask_size = int(self._sizes.sum())
         self.fields = observation_fields(layout)
@@ -133,13 +137,13 @@ class Workflow:
             asked[0] * accepted + asked[1] * resistant,
         ]
         can = allowed(engine.params, state) > 0.5
-        before, after = int(self._sizes[:-2].sum()), int(self._sizes[-1])
+        before, after = int(self._sizes[: self._regimen].sum()), int(self._sizes[self._regimen + 1 :].sum())
         mask = [jnp.ones((before, can.shape[1]), bool), can, jnp.ones((after, can.shape[1]), bool)]
         return jnp.concatenate([row.astype(jnp.float32) for row in rows]), jnp.concatenate(mask)
 
     def advance(
-        self, engine: "Engine", encounter: Encounter, ledger: Ledger, action: jax.Array
-    ) -> tuple[Encounter, Ledger, "Outcome"]:
+        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    ) -> tuple[Encounter, Tally, "Outcome"]:
         """Cycle by cycle to the next visit under ``action`` (n, parts)."""
         choice = self._choice(action)
         encounter, kg, cost = self._order(engine, encounter, choice)
@@ -147,21 +151,22 @@ class Workflow:
         state = encounter.journey.state
         alive = jnp.where(state.cycle >= engine.horizon, 0.0, state.alive)
         journey = encounter.journey._replace(state=state._replace(alive=alive))
-        journey, ledger, outcome = self._cycle(engine, journey, ledger, choice, jnp.int32(0), kg)
+        journey, tally, outcome = self._cycle(engine, journey, tally, choice, jnp.int32(0), kg)
 
         def idle(number: jax.Array, outcome: "Outcome") -> jax.Array:
             return (number >= choice.cycles) | outcome.terminated | outcome.truncated
 
         def turn(carry: tuple[jax.Array, Journey, "Outcome"]) -> tuple[jax.Array, Journey, "Outcome"]:
             number, before, sofar = carry
-            # The ledger is left as it was: going on until the next visit is no further decision, whatever happens meanwhile.
-            after, _, now = self._cycle(engine, before, ledger, choice, number, jnp.zeros_like(kg))
+            # The tally is left as it was: going on until the next visit is no further decision, whatever happens meanwhile.
+            after, _, now = self._cycle(engine, before, tally, choice, number, jnp.zeros_like(kg))
             both = sofar._replace(
                 terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
                 terminated=now.terminated,
                 truncated=now.truncated,
                 lived=sofar.lived + now.lived,
                 severe=jnp.maximum(sofar.severe, now.severe),
+                carbon_kg=sofar.carbon_kg + now.carbon_kg,
             )
             stays = idle(number, sofar)
             return number + 1, where_ended(stays, before, after), where_ended(stays, sofar, both)
@@ -169,7 +174,7 @@ class Workflow:
         carry = jnp.int32(1), journey, outcome
         _, journey, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(idle(carry[0], carry[2])), turn, carry)
         outcome = outcome._replace(reward=blend(engine.weights, outcome.terms), cost=cost)
-        return self._read(engine, Encounter(journey, encounter.memory), choice), ledger, outcome
+        return self._read(engine, Encounter(journey, encounter.memory), choice), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Whole numbers below the sizes of the parts."""
@@ -180,14 +185,18 @@ class Workflow:
         wrong = np.argwhere((values < 0) | (values >= self._sizes))
         if len(wrong):
             part = int(wrong[0][-1])
-            raise InvalidAction(f"{self.action_parts[part]} is {values[tuple(wrong[0])]}: expected 0..{self._sizes[part] - 1}")
+            raise InvalidAction(f"{list(self.parts)[part]} is {values[tuple(wrong[0])]}: expected 0..{self._sizes[part] - 1}")
         return values.astype(np.int32)
 
-    def _choice(self, action: jax.Array) -> _Choice:
-        *tests, drawn, imaging, evidence, regimen, interval = action.T
-        return _Choice(jnp.stack(tests) > 0, drawn > 0, imaging, evidence, regimen, interval + 1)
+    def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
+        """The part called ``regimen``."""
+        return actions[:, self._regimen].astype(np.int64)
 
-    def _order(self, engine: "Engine", encounter: Encounter, choice: _Choice) -> tuple[Encounter, jax.Array, jax.Array]:
+    def _choice(self, action: jax.Array) -> _VisitChoice:
+        *tests, drawn, imaging, evidence, regimen, interval = action.T
+        return _VisitChoice(jnp.stack(tests) > 0, drawn > 0, imaging, evidence, regimen, interval + 1)
+
+    def _order(self, engine: "Engine", encounter: Encounter, choice: _VisitChoice) -> tuple[Encounter, jax.Array, jax.Array]:
         """Take the samples. Returns the encounter, and (n,) kg CO2e and (n,) USD of what was ordered.
 
         A test that is under way already is not begun anew, but paid for again. Scans count their kg when they are made.
@@ -209,8 +218,8 @@ class Workflow:
         return Encounter(journey._replace(state=state), memory), kg.astype(jnp.float32), cost.astype(jnp.float32)
 
     def _cycle(
-        self, engine: "Engine", journey: Journey, ledger: Ledger, choice: _Choice, number: jax.Array, kg: jax.Array
-    ) -> tuple[Journey, Ledger, "Outcome"]:
+        self, engine: "Engine", journey: Journey, tally: Tally, choice: _VisitChoice, number: jax.Array, kg: jax.Array
+    ) -> tuple[Journey, Tally, "Outcome"]:
         """The cycle ``number`` after the visit. Only what is given in the clinic brings the patient there in between."""
         can = jnp.take_along_axis(allowed(engine.params, journey.state), choice.regimen[None], axis=0)[0] > 0.5
         given = jnp.where(can, choice.regimen, engine.scenario.holiday)
@@ -220,11 +229,11 @@ class Workflow:
             prompts=((number == 0) & (choice.evidence > 0)).astype(jnp.float32),
             extra_kg=kg,
         )
-        after, ledger, outcome = engine.cycle(journey, ledger, choice.regimen, orders)
+        after, tally, outcome = engine.cycle(journey, tally, choice.regimen, orders)
         # A scan by itself shows no resistant clones.
-        return after._replace(state=after.state._replace(marker=journey.state.marker)), ledger, outcome
+        return after._replace(state=after.state._replace(marker=journey.state.marker)), tally, outcome
 
-    def _read(self, engine: "Engine", encounter: Encounter, choice: _Choice) -> Encounter:
+    def _read(self, engine: "Engine", encounter: Encounter, choice: _VisitChoice) -> Encounter:
         """What is known at the next visit: results that have come, and ctDNA if it was asked for.
 
         ctDNA tells what sequencing tells, resistant clones too, where the tumour sheds enough.

@@ -3,29 +3,29 @@
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from onco_gym.cards import Card
 from onco_gym.cards.schema import Derived, Sourced
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.render import Snapshot
+from onco_gym.interfaces.single import OncologyEnv, snapshots
 from onco_gym.journeys.events import KINDS, MAX_TEXT, OUTCOMES, RESISTANCE, SIMULATION, JourneyError, check, read_doses
 from onco_gym.knowledge.evidence import EvidenceGraph, Reason
 from onco_gym.knowledge.facts import KnowledgeError
 from onco_gym.knowledge.plausibility import history_problems, patient_problems
-
-if TYPE_CHECKING:
-    from onco_gym.interfaces.render import Snapshot
 
 RESPONSE = -0.3
 """RECIST 1.1: change of the sum of diameters from which a tumour has responded (Eisenhauer, Eur J Cancer 2009;45:228)."""
 
 
 @dataclass(frozen=True)
-class Record:
+class Visit:
     """A patient at one visit, the start of a cycle. Names are the card's.
 
     Attributes:
@@ -67,37 +67,47 @@ def from_episode(env: Any) -> nx.DiGraph:
     """The journey of the patient in ``env``, finished or under way; see :mod:`onco_gym.journeys.events` for the graph.
 
     Args:
-        env: an :class:`onco_gym.interfaces.single.OncologyEnv`, wrapped or not, made with a render mode: without one it keeps
-            no history.
+        env: an :class:`onco_gym.interfaces.single.OncologyEnv`, wrapped or not.
 
     Raises:
-        JourneyError: if it is another environment, or has no history.
+        JourneyError: if it is another environment, or has no patient yet.
     """
-    from onco_gym.interfaces.single import OncologyEnv
-
     inner = getattr(env, "unwrapped", None)
     if not isinstance(inner, OncologyEnv):
         raise JourneyError(f"expected an environment of onco_gym with one patient, got {type(env).__name__}")
-    if not inner.history:
-        raise JourneyError("the environment keeps no history: make it with render_mode='ansi', and call reset()")
-    card = inner.engine.card
-    return from_records(card, inner.patient, list(_records(card, inner.history, inner.ended)))
+    if inner.origin is None:
+        raise JourneyError("the environment has no patient yet: call reset() first")
+    return from_actions(inner.engine, *inner.origin, inner.actions)
 
 
-def from_records(card: Card, patient_row: Mapping[str, Any], records: Sequence[Record]) -> nx.DiGraph:
-    """A journey from plain records, one a visit.
+def from_actions(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> nx.DiGraph:
+    """The journey of one patient under given actions.
+
+    Args:
+        engine: the compiled environment.
+        row: of its cohort.
+        key: source of chance.
+        actions: from the first visit on. ``Episodes.of(i)`` gives all three for an episode of a rollout.
+    """
+    history, ended = snapshots(engine, row, key, actions)
+    patient = engine.cohort.row(engine.card, row)
+    return from_visits(engine.card, patient, list(_visits(engine.card, history, ended)))
+
+
+def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Visit]) -> nx.DiGraph:
+    """A journey from plain visits.
 
     Args:
         card: a validated card.
         patient_row: the patient, readable values by variable, as :meth:`onco_gym.patients.Cohort.row` gives them.
-        records: visits in order, every cycle once, the first visit first.
+        visits: visits in order, every cycle once, the first visit first.
 
     Raises:
-        JourneyError: if a record does not fit the card or the one before it.
+        JourneyError: if a visit does not fit the card or the one before it.
     """
-    _check_records(card, records)
+    _check_visits(card, visits)
     try:
-        return _Builder(card, patient_row, records).build()
+        return _Builder(card, patient_row, visits).build()
     except KnowledgeError as error:
         raise JourneyError(str(error)) from None
 
@@ -185,10 +195,10 @@ def _evidence(card: Card) -> EvidenceGraph:
     return EvidenceGraph(card)
 
 
-def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator[Record]:
-    """What an environment kept, as records. Between two visits that are several cycles apart, only what was given is known."""
+def _visits(card: Card, history: Sequence[Snapshot], ended: bool) -> Iterator[Visit]:
+    """What an environment kept, as visits. Between two visits that are several cycles apart, only what was given is known."""
     regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
-    before, earlier = history[0].state, Record(0)
+    before, earlier = history[0].state, Visit(0)
     for number, snapshot in enumerate(history):
         state = snapshot.state
         last, alive, scanned = int(state.last[0]), bool(state.alive[0] > 0.5), bool(state.since_scan[0] == 0)
@@ -199,8 +209,8 @@ def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator
         known = {"tests": earlier.tests, "markers": earlier.markers, "progressions": earlier.progressions}
         going_on = earlier.progressed and given == earlier.given
         for between in range(cycle - cycles + 1, cycle):
-            yield Record(between, given, dose, progressed=going_on, **known)  # type: ignore[arg-type] # of several types
-        earlier = Record(
+            yield Visit(between, given, dose, progressed=going_on, **known)  # type: ignore[arg-type] # of several types
+        earlier = Visit(
             cycle=cycle,
             given=given,
             dose=dose,
@@ -221,30 +231,30 @@ def _records(card: Card, history: Sequence["Snapshot"], ended: bool) -> Iterator
         before = state
 
 
-def _check_records(card: Card, records: Sequence[Record]) -> None:
-    if not records:
-        raise JourneyError("there are no records, expected at least the first visit")
+def _check_visits(card: Card, visits: Sequence[Visit]) -> None:
+    if not visits:
+        raise JourneyError("there are no visits, expected at least the first visit")
     allowed = {
         "regimen": {regimen.name for regimen in card.regimens},
         "test": {test.name for test in card.tests},
         "organ class": {organ.name for organ in card.organs},
         "clone": {clone.name for clone in card.clones[1:]},
     }
-    for number, record in enumerate(records):
-        where = f"record {number}"
-        if not isinstance(record, Record):
-            raise JourneyError(f"{where} is {type(record).__name__}, expected a Record")
-        if record.cycle != number:
-            raise JourneyError(f"{where} is of cycle {record.cycle!r}, expected every cycle once, from 0")
-        if (record.given is None) != (number == 0):
-            raise JourneyError(f"{where} has given {record.given!r}, expected None at the first visit and a regimen afterwards")
-        if not isinstance(record.dose, int | float) or not 0 <= record.dose <= 1:
-            raise JourneyError(f"{where} has dose {record.dose!r}, expected a share in 0..1")
-        if number and not records[number - 1].alive:
-            raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more records")
-        named = [("test", name) for name in record.tests] + [("clone", name) for name in record.markers]
-        named += [("organ class", name) for name in (record.severe, *record.grades) if name]
-        named += [("regimen", record.given)] if record.given is not None else []
+    for number, visit in enumerate(visits):
+        where = f"visit {number}"
+        if not isinstance(visit, Visit):
+            raise JourneyError(f"{where} is {type(visit).__name__}, expected a Visit")
+        if visit.cycle != number:
+            raise JourneyError(f"{where} is of cycle {visit.cycle!r}, expected every cycle once, from 0")
+        if (visit.given is None) != (number == 0):
+            raise JourneyError(f"{where} has given {visit.given!r}, expected None at the first visit and a regimen afterwards")
+        if not isinstance(visit.dose, int | float) or not 0 <= visit.dose <= 1:
+            raise JourneyError(f"{where} has dose {visit.dose!r}, expected a share in 0..1")
+        if number and not visits[number - 1].alive:
+            raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more visits")
+        named = [("test", name) for name in visit.tests] + [("clone", name) for name in visit.markers]
+        named += [("organ class", name) for name in (visit.severe, *visit.grades) if name]
+        named += [("regimen", visit.given)] if visit.given is not None else []
         for what, name in named:
             if name not in allowed[what]:
                 raise JourneyError(f"{where} names {what} {name!r}, expected one of {', '.join(sorted(allowed[what]))}")
@@ -271,10 +281,10 @@ class _Event:
 
 
 class _Builder:
-    """Walks through the records of one patient and notes events and what caused them."""
+    """Walks through the visits of one patient and notes events and what caused them."""
 
-    def __init__(self, card: Card, row: Mapping[str, Any], records: Sequence[Record]) -> None:
-        self._card, self._row, self._records = card, dict(row), records
+    def __init__(self, card: Card, row: Mapping[str, Any], visits: Sequence[Visit]) -> None:
+        self._card, self._row, self._visits = card, dict(row), visits
         self._evidence = _evidence(card)
         self._regimens = {regimen.name: regimen for regimen in card.regimens}
         self._events: dict[str, _Event] = {}
@@ -289,11 +299,11 @@ class _Builder:
     def build(self) -> nx.DiGraph:
         """The graph."""
         present = self._evidence.present(self._row)
-        before: Record | None = None
-        for record in self._records:
-            new_line = self._note_treatment(before, record) if before is not None else False
-            self._note_visit(before, record, present, new_line)
-            before = record
+        before: Visit | None = None
+        for visit in self._visits:
+            new_line = self._note_treatment(before, visit) if before is not None else False
+            self._note_visit(before, visit, present, new_line)
+            before = visit
         return self._graph()
 
     def _graph(self) -> nx.DiGraph:
@@ -332,20 +342,20 @@ class _Builder:
         if first is not None:
             self._causes[first, second] = None
 
-    def _note_treatment(self, before: Record, record: Record) -> bool:
+    def _note_treatment(self, before: Visit, visit: Visit) -> bool:
         """The cycle between two visits; whether it starts a line."""
-        assert record.given is not None
-        regimen = self._regimens[record.given]
-        new_line = regimen.active and record.given != self._treatment
-        if before.given != record.given:
-            self._start(before, record.given, new_line)
-        self._events[self._latest["treatment"]].doses.append(float(record.dose))
-        self._received[record.given] += record.dose
+        assert visit.given is not None
+        regimen = self._regimens[visit.given]
+        new_line = regimen.active and visit.given != self._treatment
+        if before.given != visit.given:
+            self._start(before, visit.given, new_line)
+        self._events[self._latest["treatment"]].doses.append(float(visit.dose))
+        self._received[visit.given] += visit.dose
         if new_line:
-            self._line, self._treatment = self._line + 1, record.given
+            self._line, self._treatment = self._line + 1, visit.given
         return new_line
 
-    def _start(self, before: Record, name: str, new_line: bool) -> None:
+    def _start(self, before: Visit, name: str, new_line: bool) -> None:
         """A treatment begins at visit ``before``."""
         reasons = self._reasons(before, name, new_line)
         source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
@@ -357,7 +367,7 @@ class _Builder:
         if before.stopped:
             self._cause(self._latest.get("outcome:stopped"), treatment)
 
-    def _reasons(self, before: Record, name: str, new_line: bool) -> list[Reason]:
+    def _reasons(self, before: Visit, name: str, new_line: bool) -> list[Reason]:
         """The rules that recommend a treatment which begins at visit ``before``.
 
         What takes the place of a treatment before progression, as when a late result shows a target, may also rest on the rules
@@ -378,18 +388,18 @@ class _Builder:
             self._answered.add((progression, active))
             self._cause(progression, treatment)
 
-    def _facts(self, record: Record) -> dict[str, Any]:
+    def _facts(self, visit: Visit) -> dict[str, Any]:
         """What the clinic knows at a visit, as the guideline asks for it."""
-        facts: dict[str, Any] = {f"known_{test.name}": test.name in record.tests for test in self._card.tests}
+        facts: dict[str, Any] = {f"known_{test.name}": test.name in visit.tests for test in self._card.tests}
         for variable in self._card.variables:
-            if variable.observed and variable.name in self._row and (variable.test is None or variable.test in record.tests):
+            if variable.observed and variable.name in self._row and (variable.test is None or variable.test in visit.tests):
                 facts[variable.name] = self._row[variable.name]
-        if record.ecog is not None:
-            facts["ecog"] = record.ecog
-        facts["progressed"] = record.progressed
+        if visit.ecog is not None:
+            facts["ecog"] = visit.ecog
+        facts["progressed"] = visit.progressed
         facts |= {f"prior_{name}": cycles for name, cycles in self._received.items() if self._regimens[name].active}
-        facts |= {f"marker_{name}": True for name in record.markers}
-        return facts | {f"toxicity_{organ}": min(max(grade, 0.0), 5.0) for organ, grade in record.grades.items()}
+        facts |= {f"marker_{name}": True for name in visit.markers}
+        return facts | {f"toxicity_{organ}": min(max(grade, 0.0), 5.0) for organ, grade in visit.grades.items()}
 
     def _findings(self, reason: Reason) -> Iterator[str]:
         """Events so far of the findings that a rule rests on; a derived one rests on what implies it."""
@@ -401,86 +411,86 @@ class _Builder:
             if f"biomarker:{name}" in self._latest:
                 yield self._latest[f"biomarker:{name}"]
 
-    def _note_visit(self, before: Record | None, record: Record, present: Sequence[str], new_line: bool) -> None:
+    def _note_visit(self, before: Visit | None, visit: Visit, present: Sequence[str], new_line: bool) -> None:
         treatment = self._latest.get("treatment")
-        toxicity = self._note_toxicity(record, treatment)
-        if not record.alive:
-            death = self._note("outcome", "death", "Death", record.cycle, SIMULATION)
+        toxicity = self._note_toxicity(visit, treatment)
+        if not visit.alive:
+            death = self._note("outcome", "death", "Death", visit.cycle, SIMULATION)
             self._cause(toxicity, death)
             self._cause(self._latest.get("outcome:progression"), death)
             return
-        self._note_tests(before, record, present)
-        if record.ecog is not None and (before is None or record.ecog != before.ecog):
-            worse = before is not None and before.ecog is not None and record.ecog > before.ecog
-            symptom = self._note("symptom", "ecog", f"ECOG {record.ecog}", record.cycle, SIMULATION, value=float(record.ecog))
+        self._note_tests(before, visit, present)
+        if visit.ecog is not None and (before is None or visit.ecog != before.ecog):
+            worse = before is not None and before.ecog is not None and visit.ecog > before.ecog
+            symptom = self._note("symptom", "ecog", f"ECOG {visit.ecog}", visit.cycle, SIMULATION, value=float(visit.ecog))
             self._cause(toxicity if worse else None, symptom)
-        markers = self._note_markers(before, record)
-        self._note_scan(before, record, markers, new_line)
-        if record.ended:
-            self._note("outcome", "end", "Alive at the end of follow-up", record.cycle, SIMULATION)
+        markers = self._note_markers(before, visit)
+        self._note_scan(before, visit, markers, new_line)
+        if visit.ended:
+            self._note("outcome", "end", "Alive at the end of follow-up", visit.cycle, SIMULATION)
 
-    def _note_toxicity(self, record: Record, treatment: str | None) -> str | None:
+    def _note_toxicity(self, visit: Visit, treatment: str | None) -> str | None:
         """A grade 3+ event of the cycle that ends here, and the stop that may follow."""
         toxicity = None
-        if record.severe:
-            organ = next(organ for organ in self._card.organs if organ.name == record.severe)
-            source = self._source(self._regimens[record.given]) if record.given else SIMULATION
-            label, grade = f"Grade 3+: {organ.title}", record.grades.get(record.severe, 3.0)
-            toxicity = self._note("toxicity", record.severe, label, record.cycle, source, value=float(grade))
+        if visit.severe:
+            organ = next(organ for organ in self._card.organs if organ.name == visit.severe)
+            source = self._source(self._regimens[visit.given]) if visit.given else SIMULATION
+            label, grade = f"Grade 3+: {organ.title}", visit.grades.get(visit.severe, 3.0)
+            toxicity = self._note("toxicity", visit.severe, label, visit.cycle, source, value=float(grade))
             self._cause(treatment, toxicity)
-        if record.stopped and record.alive:
-            stop = self._note("outcome", "stopped", "Stopped for toxicity", record.cycle, SIMULATION)
+        if visit.stopped and visit.alive:
+            stop = self._note("outcome", "stopped", "Stopped for toxicity", visit.cycle, SIMULATION)
             self._cause(toxicity or treatment, stop)
         return toxicity
 
-    def _note_tests(self, before: Record | None, record: Record, present: Sequence[str]) -> None:
+    def _note_tests(self, before: Visit | None, visit: Visit, present: Sequence[str]) -> None:
         """Results that came since the last visit; what needs no test is known at the first."""
-        fresh = [test for test in self._card.tests if test.name in record.tests and (not before or test.name not in before.tests)]
+        fresh = [test for test in self._card.tests if test.name in visit.tests and (not before or test.name not in before.tests)]
         for test in fresh:
-            self._note("test", test.name, test.title, record.cycle, self._source(test))
+            self._note("test", test.name, test.title, visit.cycle, self._source(test))
         for name in present:
             variable, _ = self._evidence.variable_of(name)
             shown = variable.observed and not (isinstance(variable, Derived) and self._evidence.implied_by(name))
             arrived = variable.test in [test.name for test in fresh] if variable.test else before is None
             if shown and arrived:
-                finding = self._note("biomarker", name, _words(name), record.cycle, self._source(variable), value=1.0)
+                finding = self._note("biomarker", name, _words(name), visit.cycle, self._source(variable), value=1.0)
                 self._cause(self._latest[f"test:{variable.test}"] if variable.test else None, finding)
 
-    def _note_markers(self, before: Record | None, record: Record) -> list[str]:
+    def _note_markers(self, before: Visit | None, visit: Visit) -> list[str]:
         """Resistant clones found now; those are returned that escape the line's treatment, which brought them out."""
         escaping = []
         for clone in self._card.clones[1:]:
-            if clone.name not in record.markers or (before is not None and clone.name in before.markers):
+            if clone.name not in visit.markers or (before is not None and clone.name in before.markers):
                 continue
             label = f"{RESISTANCE}{clone.title}"
-            key = self._note("biomarker", clone.name, label, record.cycle, self._source(clone), value=1.0)
+            key = self._note("biomarker", clone.name, label, visit.cycle, self._source(clone), value=1.0)
             if self._treatment and self._evidence.known_resistant(clone.name, self._treatment).escapes:
                 self._cause(self._latest[f"treatment:{self._treatment}"], key)
                 escaping.append(key)
         return escaping
 
-    def _note_scan(self, before: Record | None, record: Record, markers: Sequence[str], new_line: bool) -> None:
+    def _note_scan(self, before: Visit | None, visit: Visit, markers: Sequence[str], new_line: bool) -> None:
         scan = None
-        if record.diameter is not None:
-            change = "" if record.change is None or before is None else f" ({record.change:+.0%})"
-            label, size = f"Scan: {record.diameter:.0f} mm{change}", float(record.diameter)
+        if visit.diameter is not None:
+            change = "" if visit.change is None or before is None else f" ({visit.change:+.0%})"
+            label, size = f"Scan: {visit.diameter:.0f} mm{change}", float(visit.diameter)
             figures = {"value": size, "confidence": self._confidence}
-            scan = self._note("scan", "scan", label, record.cycle, SIMULATION, **figures)
+            scan = self._note("scan", "scan", label, visit.cycle, SIMULATION, **figures)
         if new_line:
             self._latest.pop("outcome:response", None)
-        if _progresses(before, record, new_line):
-            progression = self._note_outcome("progression", "Progression", record.cycle)
+        if _progresses(before, visit, new_line):
+            progression = self._note_outcome("progression", "Progression", visit.cycle)
             self._cause(scan, progression)
             for marker in markers:
                 self._cause(marker, progression)
-        elif self._responds(record) and "outcome:response" not in self._latest:
-            response = self._note_outcome("response", "Response", record.cycle)
+        elif self._responds(visit) and "outcome:response" not in self._latest:
+            response = self._note_outcome("response", "Response", visit.cycle)
             self._cause(scan, response)
             self._cause(self._latest.get(f"treatment:{self._treatment}"), response)
 
-    def _responds(self, record: Record) -> bool:
-        on_treatment = self._line > 0 and not record.progressed
-        return on_treatment and record.change is not None and record.change <= RESPONSE
+    def _responds(self, visit: Visit) -> bool:
+        on_treatment = self._line > 0 and not visit.progressed
+        return on_treatment and visit.change is not None and visit.change <= RESPONSE
 
     def _note_outcome(self, name: str, label: str, cycle: int) -> str:
         return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)
@@ -491,11 +501,11 @@ class _Builder:
         return (published or list(table.source))[0]
 
 
-def _progresses(before: Record | None, record: Record, new_line: bool) -> bool:
+def _progresses(before: Visit | None, visit: Visit, new_line: bool) -> bool:
     """Whether progression was found at this visit."""
-    if before is not None and before.progressions is not None and record.progressions is not None:
-        return record.progressions > before.progressions
-    return record.progressed and (before is None or not before.progressed or new_line)
+    if before is not None and before.progressions is not None and visit.progressions is not None:
+        return visit.progressions > before.progressions
+    return visit.progressed and (before is None or not before.progressed or new_line)
 
 
 def _words(name: str) -> str:

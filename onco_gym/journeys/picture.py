@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 
 from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.journeys.events import RESISTANCE, check, read_doses
 
 NOTE = "Simulated patient. Research software, not for treating patients."

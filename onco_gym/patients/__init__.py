@@ -2,5 +2,7 @@
 
 from onco_gym.patients.causal import CausalGenerator
 from onco_gym.patients.cohort import Cohort, CohortError
+from onco_gym.patients.generator import Generator, default_generator
+from onco_gym.patients.tables import read_cohort, write_cohort
 
-__all__ = ["CausalGenerator", "Cohort", "CohortError"]
+__all__ = ["CausalGenerator", "Cohort", "CohortError", "Generator", "default_generator", "read_cohort", "write_cohort"]

@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from onco_gym.cards import Card, digest
 from onco_gym.cards.checks import order, owner, patient_vocabulary
 from onco_gym.cards.expressions import parse
-from onco_gym.cards.scenario import effect_names
+from onco_gym.cards.scenarios import effect_names
 from onco_gym.cards.schema import Bernoulli, Case, Categorical, Derived, Discrete, Effect, Lognormal, Normal, Ordinal, Variable
 from onco_gym.patients.cohort import Cohort, CohortError, with_flags
 

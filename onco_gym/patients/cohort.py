@@ -1,28 +1,23 @@
 """A cohort: a typed table of patients, with the exogenous noise and random effects that made them."""
 
-import json
-import os
+import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.cards import Card, digest
-from onco_gym.cards.scenario import effect_names
-from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Lognormal, Normal, Ordinal, Variable
-from onco_gym.files import replacing
-
-_FORMAT = 1
+from onco_gym.cards import Card
+from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Variable
 
 
 class CohortError(ValueError):
     """A cohort that cannot be made or read; the message says why."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Cohort:
     """Patients of one card.
 
@@ -44,6 +39,19 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def __repr__(self) -> str:
+        return f"Cohort({self.card_id}, {len(self):,} patients, {len(self.columns)} variables)"
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 over the card's digest and every number of every patient: equal cohorts, equal digests."""
+        sum_of = hashlib.sha256(self.card_digest.encode())
+        for kind, values in (("column", self.columns), ("noise", self.noise), ("effect", self.effects)):
+            for name, array in values.items():
+                sum_of.update(f"\0{kind}:{name}:{array.dtype}\0".encode())
+                sum_of.update(np.ascontiguousarray(array).tobytes())
+        return sum_of.hexdigest()
 
     def take(self, rows: NDArray[np.intp]) -> "Cohort":
         """The patients at ``rows``, in that order."""
@@ -69,64 +77,6 @@ class Cohort:
 
         return Cohort(self.card_id, self.card_digest, each(self.columns), each(self.noise), each(self.effects))
 
-    def write(self, path: str | os.PathLike[str], card: Card) -> Path:
-        """Write to Parquet, atomically. Categorical variables are written as text."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        arrays = {}
-        for variable in card.variables:
-            values = self.columns[variable.name]
-            arrays[variable.name] = np.asarray(variable.levels)[values] if isinstance(variable, Categorical) else values
-        arrays.update({f"noise:{name}": values for name, values in self.noise.items()})
-        arrays.update({f"effect:{name}": values for name, values in self.effects.items()})
-        stamp = json.dumps({"format": _FORMAT, "card": self.card_id, "digest": self.card_digest})
-        table = pa.table(arrays).replace_schema_metadata({"onco_gym": stamp})
-        with replacing(path) as temporary:
-            pq.write_table(table, temporary)
-        return Path(path)
-
-    @staticmethod
-    def read(path: str | os.PathLike[str], card: Card) -> "Cohort":
-        """Read a Parquet file written by :meth:`write`, or any Parquet table with the card's variables as columns.
-
-        Missing noise is abducted, missing random effects are drawn.
-
-        Raises:
-            CohortError: if the file is damaged, belongs to another card, or lacks or misuses a column.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(path)
-        except (pa.ArrowException, OSError) as error:
-            raise CohortError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
-        made_for = _card_of(path, (table.schema.metadata or {}).get(b"onco_gym"), card.id)
-        if made_for != card.id:
-            raise CohortError(f"{path}: holds patients of {made_for!r}, expected {card.id!r}")
-        if table.num_rows == 0:
-            raise CohortError(f"{path}: holds no patients")
-        columns = {variable.name: _column(path, table, variable) for variable in card.variables}
-        noise = _numbers(path, table, "noise", [variable.name for variable in card.variables], 0.0, 1.0)
-        effects = _numbers(path, table, "effect", effect_names(card), -40.0, 40.0)
-        if noise is None or effects is None:
-            from onco_gym.patients.causal import CausalGenerator
-
-            completed = CausalGenerator(card).complete(columns)
-            noise, effects = noise or completed.noise, effects or completed.effects
-        return Cohort(card.id, digest(card), columns, noise, effects)
-
-
-def _card_of(path: Any, stamp: bytes | None, default: str) -> Any:
-    """The card that a file says it belongs to; a file of another origin says nothing."""
-    if stamp is None:
-        return default
-    try:
-        return json.loads(stamp)["card"]
-    except (ValueError, KeyError, TypeError):
-        raise CohortError(f"{path}: its onco_gym metadata is damaged") from None
-
 
 def readable(variable: Variable, value: Any) -> Any:
     """A column's value as a person would write it."""
@@ -142,56 +92,4 @@ def with_flags(card: Card, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDA
         if isinstance(variable, Categorical):
             for flag in variable.flags:
                 result[flag] = columns[variable.name] == variable.levels.index(flag)
-    return result
-
-
-def _column(path: Any, table: Any, variable: Variable) -> NDArray[Any]:
-    if variable.name not in table.column_names:
-        raise CohortError(f"{path}: has no column {variable.name!r}")
-    values = table[variable.name].to_numpy(zero_copy_only=False)
-    match variable:
-        case Categorical():
-            codes = {level: code for code, level in enumerate(variable.levels)}
-            wrong = [value for value in values if value not in codes]
-            if wrong:
-                raise CohortError(f"{path}: column {variable.name!r} holds {wrong[0]!r}, expected one of {list(variable.levels)}")
-            return np.array([codes[value] for value in values], np.int8)
-        case Bernoulli() | Derived():
-            if values.dtype != bool:
-                raise CohortError(f"{path}: column {variable.name!r} is {values.dtype}, expected true or false")
-            return values
-    if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-        raise CohortError(f"{path}: column {variable.name!r} must hold finite numbers")
-    values = values.astype(float)
-    if isinstance(variable, Ordinal):
-        allowed = np.isin(values, variable.values)
-        expected = f"one of {list(variable.values)}"
-    else:
-        low, high = (variable.low, variable.high) if isinstance(variable, Normal) else (0.0, _high(variable))
-        allowed = (values >= low) & (values <= high)
-        expected = f"{low:g}..{high:g}"
-    if not allowed.all():
-        raise CohortError(f"{path}: column {variable.name!r} holds {values[~allowed][0]:g}, expected {expected}")
-    return values
-
-
-def _high(variable: Variable) -> float:
-    return variable.high if isinstance(variable, Lognormal) else np.inf
-
-
-def _numbers(
-    path: Any, table: Any, prefix: str, names: Sequence[str], low: float, high: float
-) -> dict[str, NDArray[np.float64]] | None:
-    if not any(name.startswith(f"{prefix}:") for name in table.column_names):
-        return None
-    result = {}
-    for name in names:
-        if f"{prefix}:{name}" not in table.column_names:
-            raise CohortError(f"{path}: has no column '{prefix}:{name}'")
-        values = table[f"{prefix}:{name}"].to_numpy(zero_copy_only=False)
-        if values.dtype.kind != "f":
-            raise CohortError(f"{path}: column '{prefix}:{name}' is {values.dtype}, expected numbers")
-        if not ((values >= low) & (values <= high)).all():
-            raise CohortError(f"{path}: column '{prefix}:{name}' must lie in {low:g}..{high:g}")
-        result[name] = values
     return result

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
-from onco_gym.cards.scenario import Scenario, column_range, columns_of, scenario
+from onco_gym.cards.scenarios import Scenario, column_range, columns_of, scenario
 from onco_gym.cards.schema import Categorical, Ordinal, Variable
 from onco_gym.patients.causal import case_index, log_effects
 from onco_gym.patients.cohort import Cohort, with_flags

@@ -1,9 +1,9 @@
 """Rewards: each term a function of one cycle, in quality-adjusted life years once weighted."""
 
-from onco_gym.rewards.blend import TERMS, UNITS, Term, blend, card_weights, reward_terms
-from onco_gym.rewards.fairness import Divergence, Ledger, divergence, empty_ledger, even_handedness, record
+from onco_gym.rewards.fairness import GroupDivergence, Tally, count_decisions, empty_tally, even_handedness, group_divergence
 from onco_gym.rewards.guideline import hear, verdict
 from onco_gym.rewards.scene import Scene, Verdict
+from onco_gym.rewards.terms import TERMS, UNITS, Term, blend, card_weights, reward_terms
 
 __all__ = [
     "TERMS",
@@ -12,12 +12,12 @@ __all__ = [
     "blend",
     "card_weights",
     "reward_terms",
-    "Divergence",
-    "Ledger",
-    "divergence",
-    "empty_ledger",
+    "GroupDivergence",
+    "Tally",
+    "group_divergence",
+    "empty_tally",
     "even_handedness",
-    "record",
+    "count_decisions",
     "hear",
     "verdict",
     "Scene",

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import ITEMS, Params, Scenario
+from onco_gym.cards.scenarios import ITEMS, Params, Scenario
 from onco_gym.rewards.scene import Scene
 from onco_gym.simulator.state import total
 
@@ -36,6 +36,6 @@ def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     return used + made * scene.before.state.alive
 
 
-def carbon(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+def carbon_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) minus the tonnes CO2e of the cycle."""
     return -0.001 * carbon_kg(scenario, params, scene)

@@ -1,10 +1,10 @@
 """The fairness term: does a choice tell which protected group a patient belongs to?
 
-The environment keeps a ledger of decisions: how often each regimen was chosen for each group, among patients of equal clinical
+The environment keeps a tally of decisions: how often each regimen was chosen for each group, among patients of equal clinical
 need, that is, with the same first choice by the guideline on what is known of them. Old decisions fade. Within a stratum of
 need, the Jensen-Shannon divergence between the groups' distributions of regimens (groups weighted by their size) is the mean over
 decisions of the pointwise information ``log p(regimen | group, need) / p(regimen | need)``. That number is what one decision
-adds to the total divergence, and its negative is the term. Once the ledger is full, the term is minus the divergence on
+adds to the total divergence, and its negative is the term. Once the tally is full, the term is minus the divergence on
 average; while it is young, groups are taken to be treated like everybody else (:data:`PRIOR`).
 """
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.knowledge.panel import settled
 from onco_gym.rewards.scene import Scene
 from onco_gym.simulator.state import Journey, total
@@ -27,16 +27,16 @@ NEW = 1e-3
 """Decisions that every regimen is assumed to have had in every stratum."""
 
 
-class Ledger(NamedTuple):
+class Tally(NamedTuple):
     """Faded numbers of decisions."""
 
     counts: jax.Array  # (S, R, G): strata of need (by first choice), regimens chosen, groups of all attributes one after another
 
 
-def empty_ledger(scenario: Scenario) -> Ledger:
-    """A ledger in which nothing was decided yet."""
+def empty_tally(scenario: Scenario) -> Tally:
+    """A tally in which nothing was decided yet."""
     regimens, groups = len(scenario.regimens), sum(len(names) for _, names in scenario.groups)
-    return Ledger(jnp.zeros((regimens, regimens, groups), jnp.float32))
+    return Tally(jnp.zeros((regimens, regimens, groups), jnp.float32))
 
 
 def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
@@ -49,22 +49,24 @@ def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
     return (given != before.state.last) | ((before.state.progressed > 0.5) & ~idle)
 
 
-def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array, given: jax.Array) -> tuple[Ledger, jax.Array]:
+def count_decisions(
+    scenario: Scenario, tally: Tally, before: Journey, need: jax.Array, given: jax.Array
+) -> tuple[Tally, jax.Array]:
     """Write a batch of decisions down.
 
     Args:
         scenario: static side of the card.
-        ledger: before this batch.
+        tally: before this batch.
         before: n patients before the decision.
         need: (n,) int32 stratum of need.
         given: (n,) int32 regimen.
 
     Returns:
-        The ledger after it, and (A, n) how surprising each decision was by the ledger before it, in nats; 0 where
+        The tally after it, and (A, n) how surprising each decision was by the tally before it, in nats; 0 where
         nothing was decided.
     """
     made = decided(scenario, before, given) & (before.state.alive > 0.5)
-    counts, groups, sizes = ledger.counts, before.patient.groups, [len(names) for _, names in scenario.groups]
+    counts, groups, sizes = tally.counts, before.patient.groups, [len(names) for _, names in scenario.groups]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     strata, row = counts, need
     if len(need) < len(counts):  # few patients: only their strata are worked out
@@ -78,7 +80,7 @@ def record(scenario: Scenario, ledger: Ledger, before: Journey, need: jax.Array,
     faded = (counts * 0.5 ** (jnp.sum(one) / HALF_LIFE)).ravel()
     for place in (need * counts.shape[1] + given) * counts.shape[2] + group:
         faded = faded.at[place].add(one)
-    return Ledger(faded.reshape(counts.shape)), jnp.where(made, surprise, 0.0)
+    return Tally(faded.reshape(counts.shape)), jnp.where(made, surprise, 0.0)
 
 
 def _surprises(counts: jax.Array, first: int) -> jax.Array:
@@ -91,7 +93,7 @@ def _surprises(counts: jax.Array, first: int) -> jax.Array:
     return jnp.log((counts + NEW * ours / decisions + PRIOR * usual) / ((ours + PRIOR) * usual))
 
 
-def fairness(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+def fairness_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) minus what the decision adds to the divergence between groups, in nats, mean over the protected attributes."""
     del scenario, params
     return even_handedness(scene.surprise)
@@ -102,7 +104,7 @@ def even_handedness(surprise: jax.Array) -> jax.Array:
     return -total(surprise) / len(surprise)
 
 
-class Divergence(NamedTuple):
+class GroupDivergence(NamedTuple):
     """How far the groups of one attribute are apart."""
 
     nats: float  # Jensen-Shannon divergence between groups, mean over strata of need by decisions
@@ -110,21 +112,21 @@ class Divergence(NamedTuple):
     decisions: float  # faded number of decisions
 
 
-def divergence(scenario: Scenario, ledger: Ledger) -> dict[str, Divergence]:
-    """What the ledger shows, by protected attribute."""
-    every_count = np.asarray(ledger.counts, float)
+def group_divergence(scenario: Scenario, tally: Tally) -> dict[str, GroupDivergence]:
+    """What the tally shows, by protected attribute."""
+    every_count = np.asarray(tally.counts, float)
     result, start = {}, 0
     for name, levels in scenario.groups:
         counts = every_count[:, :, start : start + len(levels)]
         start += len(levels)
         every = counts.sum()
         if every <= 0:
-            result[name] = Divergence(0.0, 0.0, 0.0)
+            result[name] = GroupDivergence(0.0, 0.0, 0.0)
             continue
         by_group, by_choice = counts.sum(1, keepdims=True), counts.sum(2, keepdims=True)
         stratum = counts.sum((1, 2), keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             nats = np.where(counts > 0, counts * np.log(counts * stratum / (by_group * by_choice)), 0.0).sum() / every
         free = np.maximum((by_group > 0).sum(2) - 1, 0) * np.maximum((by_choice > 0).sum(1) - 1, 0)
-        result[name] = Divergence(float(nats), float(free.sum() / (2 * every)), float(every))
+        result[name] = GroupDivergence(float(nats), float(free.sum() / (2 * every)), float(every))
     return result

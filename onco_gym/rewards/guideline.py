@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.knowledge.panel import Hearing, Panel
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards.scene import Scene, Verdict
@@ -28,7 +28,7 @@ def verdict(panel: Panel, hearing: Hearing, given: jax.Array) -> Verdict:
     return Verdict(*panel.opinion(jnp, hearing, given), first=hearing.first, options=panel.options(jnp, hearing))
 
 
-def guideline(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+def guideline_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) guideline points of the decision, -1 (contraindicated) to 1 (preferred, level A, accepted by all).
 
     Inside the panel's acceptability region nothing is lost: points are never negative there. They count for the share of

@@ -2,13 +2,12 @@
 
 import jax
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
+from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.rewards.scene import Scene
 
-WEEKS_PER_YEAR = 52.1775
 
-
-def outcome(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
+def outcome_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) quality-adjusted life years gained in this cycle.
 
     The share of the cycle lived times its utility. It is never negative, so living longer in the same state

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 
 from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import Events, Orders
+from onco_gym.simulator.transition import Events, Orders
 
 
 class Verdict(NamedTuple):

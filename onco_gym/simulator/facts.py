@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import Scenario
+from onco_gym.cards.scenarios import Scenario
 from onco_gym.simulator.state import Journey
 
 

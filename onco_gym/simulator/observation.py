@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.simulator.chance import Channel, Expected, Sampled
 from onco_gym.simulator.state import Journey, Patient, State, total
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import Params
+from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.state import total
 
 MOST_FAILED = 3.0

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import Params
+from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.chance import Chance, Channel
 from onco_gym.simulator.state import total
 

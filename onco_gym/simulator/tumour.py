@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.cards.scenario import Params
+from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.state import total
 
 ONE_CELL = -20.7

@@ -57,7 +57,7 @@ def check_determinism(env_id: str, seed: int = 2**64 - 1, **kwargs: Any) -> None
 def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120, **kwargs: Any) -> None:
     """Environment i of the vector is the single environment with seed + i, through its resets; actions are left alone.
 
-    But for the fairness term: its ledger is shared by all environments of the vector.
+    But for the fairness term: its tally is shared by all environments of the vector.
     """
     vector: Any = gym.make_vec(env_id, num_envs=num_envs, **kwargs)
     rng = np.random.default_rng(5)

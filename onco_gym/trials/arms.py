@@ -18,17 +18,17 @@ from onco_gym.cards import Card
 from onco_gym.cards.checks import HOLIDAY, patient_vocabulary
 from onco_gym.cards.expressions import ExpressionError, parse
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
-from onco_gym.cards.scenario import Params, Scenario, scenario, schedule
+from onco_gym.cards.scenarios import Params, Scenario, scenario, schedule
+from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.patients import CausalGenerator, Cohort, CohortError
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
-from onco_gym.simulator.admit import admit, embody
+from onco_gym.simulator.admission import admit, embody
 from onco_gym.simulator.chance import mix
 from onco_gym.simulator.observation import is_scheduled, last_scan, one_hot
 from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import step
+from onco_gym.simulator.transition import step
 
-WEEKS_PER_MONTH = 365.25 / 12 / 7
 PRIOR_CYCLES = 60
 """Cycles within which each prior line must have failed for a patient to come to a later-line trial."""
 BATCHES = 30
@@ -84,7 +84,7 @@ class Candidates(NamedTuple):
     scans: dict[str, Any]  # when scans are made, as Params has it
 
 
-class Course(NamedTuple):
+class ArmCourse(NamedTuple):
     """What a trial counts of each patient, from enrolment. Times are in cycles."""
 
     row: Any  # (n,) which of those screened
@@ -100,7 +100,7 @@ class Course(NamedTuple):
     utility: Any  # (n,) quality-adjusted cycles lived
 
 
-def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: int) -> Course:
+def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: int) -> ArmCourse:
     """Run one arm; compiled once per card and number of patients.
 
     Args:
@@ -109,12 +109,12 @@ def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up
         candidates: n patients.
         follow_up: cycles from enrolment.
     """
-    course: Course = _simulate(layout, params, candidates, jnp.int32(follow_up))
+    course: ArmCourse = _simulate(layout, params, candidates, jnp.int32(follow_up))
     return course
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: jax.Array) -> Course:
+def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: jax.Array) -> ArmCourse:
     params = jax.tree.map(jnp.asarray, params)
     journey = admit(layout, params, embody(params, candidates.traits), candidates.key)
     journey, enrolled = _earlier_lines(layout, params, journey, candidates)
@@ -195,7 +195,9 @@ def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
     return Journey(journey.patient, fresh, mix(journey.key ^ jnp.uint32(0x2545F491)))
 
 
-def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array) -> Course:
+def _follow(
+    layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array
+) -> ArmCourse:
     """Treat to plan until death or the end of follow-up, and count.
 
     A regimen that was stopped for toxicity or has no cycles left is followed by a pause until progression (the simulator
@@ -203,14 +205,14 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
     """
     n = enrolled.shape[0]
     end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
-    start = Course(jnp.arange(n), enrolled, end, no, end, no, zero, zero, no, no, zero)
+    start = ArmCourse(jnp.arange(n), enrolled, end, no, end, no, zero, zero, no, no, zero)
     baseline = journey.state.baseline
 
-    def going(carry: tuple[Journey, _Place, Course, jax.Array]) -> jax.Array:
+    def going(carry: tuple[Journey, _Place, ArmCourse, jax.Array]) -> jax.Array:
         journey, _, _, time = carry
         return (time < follow_up) & jnp.any(journey.state.alive > 0.5)
 
-    def cycle(carry: tuple[Journey, _Place, Course, jax.Array]) -> tuple[Journey, _Place, Course, jax.Array]:
+    def cycle(carry: tuple[Journey, _Place, ArmCourse, jax.Array]) -> tuple[Journey, _Place, ArmCourse, jax.Array]:
         journey, place, course, time = carry
         alive = journey.state.alive > 0.5
         journey, events, place, stopped = _advance(layout, params, journey, plan, place)
@@ -223,7 +225,7 @@ def _follow(layout: Scenario, params: Params, journey: Journey, enrolled: jax.Ar
         event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
         seen = counted & ~died & ~progressed & (state.since_scan < 0.5)
         change = state.diameter / baseline - 1
-        course = Course(
+        course = ArmCourse(
             row=course.row,
             enrolled=enrolled,
             progression=jnp.where(counted & (died | progressed), event, course.progression),
@@ -342,7 +344,9 @@ def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], s
     return Plan(table[0].astype(np.int32), table[1].astype(np.int32), table[2].astype(bool), count.astype(np.int32))
 
 
-def run_arm(card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0) -> Course:
+def run_arm(
+    card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
+) -> ArmCourse:
     """Enrol ``n`` patients into an arm and follow them, as NumPy arrays (n,).
 
     Patients are screened in rounds until ``n`` have enrolled.
@@ -351,16 +355,16 @@ def run_arm(card: Card, params: Params, setting: Setting, protocol: str, n: int,
         TrialError: as :func:`recruit`, and where too few patients can be enrolled.
     """
     layout, follow_up = scenario(card), cycles_of(card, months)
-    found: list[Course] = []
+    found: list[ArmCourse] = []
     enrolled = 0
     for batch in range(BATCHES):
         candidates = recruit(card, setting, protocol, n, seed * BATCHES + batch)
-        course = Course(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
+        course = ArmCourse(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
         course = course._replace(row=course.row + batch * n)
-        found.append(Course(*(values[course.enrolled] for values in course)))
+        found.append(ArmCourse(*(values[course.enrolled] for values in course)))
         enrolled += int(course.enrolled.sum())
         if enrolled >= n:
-            return Course(*(np.concatenate(parts)[:n] for parts in zip(*found, strict=True)))
+            return ArmCourse(*(np.concatenate(parts)[:n] for parts in zip(*found, strict=True)))
         if n * (batch + 1) >= 500 and batch >= 2 and enrolled < n * (batch + 1) / BATCHES / 2:
             break
     raise TrialError(
@@ -369,7 +373,7 @@ def run_arm(card: Card, params: Params, setting: Setting, protocol: str, n: int,
     )
 
 
-def patients_of(card: Card, setting: Setting, n: int, seed: int, course: Course) -> Cohort:
+def patients_of(card: Card, setting: Setting, n: int, seed: int, course: ArmCourse) -> Cohort:
     """The patients behind the ``course`` that :func:`run_arm` returned for ``n`` and ``seed``, in its order."""
     batches = range(int(course.row.max()) // n + 1)
     screened = [screen(card, setting.population, n, seed * BATCHES + batch)[0] for batch in batches]

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cards.protocols import parse_protocol
-from onco_gym.cards.scenario import Params, params, scenario
+from onco_gym.cards.scenarios import Params, params, scenario
 from onco_gym.cards.schema import Arm
-from onco_gym.files import replacing
-from onco_gym.trials.arms import WEEKS_PER_MONTH, Candidates, Course, TrialError, cycles_of, recruit, simulate
+from onco_gym.foundation.files import replacing
+from onco_gym.foundation.units import WEEKS_PER_MONTH
+from onco_gym.foundation.workers import connected, spread
+from onco_gym.trials.arms import ArmCourse, Candidates, TrialError, cycles_of, recruit, simulate
 from onco_gym.trials.parameters import (
     Parameter,
     Path,
@@ -36,7 +38,6 @@ from onco_gym.trials.parameters import (
 )
 from onco_gym.trials.published import control_of, landmark, setting_of, tail_of
 from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
-from onco_gym.workers import connected, spread
 
 Vector = NDArray[np.float64]
 
@@ -146,8 +147,8 @@ class Panel:
         return figures._replace(regimens=table)
 
     def _simulate(self, figures: Params, candidates: Candidates, months: float) -> Seen:
-        course = Course(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
-        course = Course(*(values[course.enrolled] for values in course))
+        course = ArmCourse(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
+        course = ArmCourse(*(values[course.enrolled] for values in course))
         if not len(course.best):
             nobody = Times(np.full(1, 0.05), np.ones(1, bool))
             return Seen(0, 0.0, 0.0, 0.0, nobody, nobody)
@@ -262,7 +263,7 @@ class Fit:
         card: the card to start from.
         n: patients screened for each arm.
         seed: same card, same seed, same result.
-        engine: where figures are tried; see :func:`onco_gym.workers.spread`. The result is the same.
+        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
         address: of a running cluster; as there.
     """
 
@@ -389,7 +390,7 @@ def calibrate(
         rounds: at most so many.
         on_round: called after each round.
         on_step: called :attr:`Fit.steps` times a round.
-        engine: where figures are tried; see :func:`onco_gym.workers.spread`. The result is the same.
+        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
         address: of a running cluster; as there.
     """
     fit = Fit(load_card(card), n, seed, engine, address)
@@ -447,7 +448,7 @@ def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
     """The card with its new figures, once it is valid."""
     import tomlkit
 
-    from onco_gym.cards.files import card_files
+    from onco_gym.cards.folder import card_files
 
     path = card_files().get(str(source), File(source))
     document = tomlkit.parse(path.read_text(encoding="utf-8"))

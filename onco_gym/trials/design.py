@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
-from onco_gym.cards.scenario import Params, params
+from onco_gym.cards.scenarios import Params, params
 from onco_gym.cards.schema import Categorical, Normal, Variable
 from onco_gym.patients import CausalGenerator, Cohort
 from onco_gym.patients.cohort import with_flags
 from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
-from onco_gym.trials.statistics import ArmResult, Estimate, Times, fast_log_hazard_ratio, log_rank, mean, rate, summarise
+from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, log_rank, mean, rate, summarise
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
@@ -61,8 +61,8 @@ class Score:
 
     candidate: Candidate
     n: int
-    efficacy: Estimate
-    safety: Estimate
+    efficacy: Interval
+    safety: Interval
     diversity: float
     least_served: str
     total: float
@@ -190,7 +190,7 @@ class Power:
 
     n: int
     endpoint: str
-    power: Estimate
+    power: Interval
     events: float
 
 
@@ -354,7 +354,7 @@ class Sensitivity:
         if self._outcome in ("pfs_months", "os_months"):
             times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
             return float(np.sort(times.months)[(len(times.months) - 1) // 2])
-        estimate: Estimate = getattr(arm, self._outcome)
+        estimate: Interval = getattr(arm, self._outcome)
         return estimate.value
 
     def one_at_a_time(self, on_run: Callable[[], None] = lambda: None) -> list[Effect]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.files import kept_beside
-from onco_gym.cards.scenario import Params, params
-from onco_gym.files import replacing
+from onco_gym.cards.folder import kept_beside
+from onco_gym.cards.scenarios import Params, params
+from onco_gym.foundation.files import replacing
 from onco_gym.trials.arms import TrialError
 from onco_gym.trials.calibration import PULL, ROBUST, Fit, Panel, Seen
 from onco_gym.trials.parameters import Parameter, figures_at, parameters, with_figures
@@ -114,7 +114,7 @@ def draw_ensemble(
         seed: same card, same seed, same ensemble.
         members: how many.
         on_step: for a progress bar.
-        engine: where each parameter is moved; see :func:`onco_gym.workers.spread`. Members are tried here, one by one.
+        engine: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are tried here, one by one.
         address: of a running cluster; as there.
     """
     fit = Fit(card, n, seed, engine, address)

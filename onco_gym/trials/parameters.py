@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Params, params
+from onco_gym.cards.scenarios import Params, params
 from onco_gym.trials.arms import Candidates
 
 Path = tuple[str | int, ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.trials.published import Reproduction
 from onco_gym.trials.statistics import Times
 from onco_gym.trials.trial import TrialResult

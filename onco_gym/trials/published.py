@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Params
-from onco_gym.cards.scenario import params as params_of
+from onco_gym.cards.scenarios import Params
+from onco_gym.cards.scenarios import params as params_of
 from onco_gym.cards.schema import Arm
+from onco_gym.foundation.workers import spread
 from onco_gym.trials.arms import Setting, run_arm
-from onco_gym.trials.statistics import ArmResult, Estimate, Times, hazard_ratio, summarise
-from onco_gym.workers import spread
+from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, summarise
 
 FOLLOW_UP = 84.0
 """Months that published arms are followed in simulation."""
@@ -35,8 +35,8 @@ class Reproduction:
 
     arm: Arm
     result: ArmResult
-    pfs_hazard_ratio: Estimate | None
-    os_hazard_ratio: Estimate | None
+    pfs_hazard_ratio: Interval | None
+    os_hazard_ratio: Interval | None
     tail: tuple[float, float] | None
 
     def landmarks(self) -> Iterator[tuple[str, float, float]]:
@@ -116,7 +116,7 @@ def reproduce(
         params: other figures than the card's own.
         arms: which of its arms; by default all.
         on_arm: called after each arm.
-        engine: where the arms are simulated; see :func:`onco_gym.workers.spread`. The result is the same.
+        engine: where the arms are simulated; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
         address: of a running cluster; as there.
     """
     figures = params_of(card) if params is None else params

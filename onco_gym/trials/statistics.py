@@ -10,24 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.trials.arms import WEEKS_PER_MONTH, Course
+from onco_gym.foundation.intervals import Interval, mean, rate
+from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
+from onco_gym.trials.arms import ArmCourse
 
 RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
 2009;45:228)."""
-WEEKS_PER_YEAR = 365.25 / 7
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its interval.
-
-    95% where nothing else is said; ``inf`` where a median or a bound was not reached, ``nan`` where it cannot be told.
-    """
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +38,13 @@ class Times:
 
         return KaplanMeierFitter().fit(self.months, self.event)
 
-    def median(self) -> Estimate:
+    def median(self) -> Interval:
         """Kaplan-Meier median in months, with the interval of Brookmeyer and Crowley (log-log)."""
         from lifelines.utils import median_survival_times
 
         table: Any = median_survival_times(self.kaplan_meier.confidence_interval_survival_function_)
         bounds = table.to_numpy().ravel()
-        return Estimate(float(self.kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
+        return Interval(float(self.kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
 
     def curve(self, months: NDArray[np.float64]) -> NDArray[np.float64]:
         """(len(months),) share without the event, by Kaplan-Meier."""
@@ -86,11 +75,11 @@ class ArmResult:
     n: int
     progression_free: Times
     overall: Times
-    response: Estimate
-    disease_control: Estimate
-    grade3: Estimate
-    discontinuation: Estimate
-    qalys: Estimate
+    response: Interval
+    disease_control: Interval
+    grade3: Interval
+    discontinuation: Interval
+    qalys: Interval
     responded: NDArray[np.bool_]
     controlled: NDArray[np.bool_]
     severe: NDArray[np.bool_]
@@ -98,7 +87,7 @@ class ArmResult:
     quality: NDArray[np.float64]
 
 
-def summarise(card: Card, name: str, course: Course, months: float, first_scan_weeks: float) -> ArmResult:
+def summarise(card: Card, name: str, course: ArmCourse, months: float, first_scan_weeks: float) -> ArmResult:
     """The results of an arm whose patients (all enrolled) were followed for ``months``."""
     unit = card.cycle_weeks / WEEKS_PER_MONTH
     responded = course.best <= RESPONSE
@@ -123,29 +112,14 @@ def summarise(card: Card, name: str, course: Course, months: float, first_scan_w
     )
 
 
-def rate(happened: NDArray[np.bool_]) -> Estimate:
-    """A share with Wilson's interval."""
-    n, share, z = len(happened), float(np.mean(happened)), 1.959964
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Estimate(share, min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share))
-
-
-def mean(values: NDArray[np.float64]) -> Estimate:
-    """A mean with its normal interval."""
-    half = 1.959964 * float(np.std(values)) / math.sqrt(len(values))
-    centre = float(np.mean(values))
-    return Estimate(centre, centre - half, centre + half)
-
-
-def hazard_ratio(treated: Times, control: Times) -> Estimate:
+def hazard_ratio(treated: Times, control: Times) -> Interval:
     """Hazard ratio of ``treated`` against ``control`` by Cox regression (Efron's method for ties).
 
     The interval is that of independent arms. Under common random numbers it is wider than it need be.
     """
     events = int(treated.event.sum()), int(control.event.sum())
     if not all(events):
-        return Estimate(math.nan if not any(events) else (0.0 if events[1] else math.inf), 0.0, math.inf)
+        return Interval(math.nan if not any(events) else (0.0 if events[1] else math.inf), 0.0, math.inf)
     import pandas as pd
     from lifelines import CoxPHFitter
     from lifelines.exceptions import ConvergenceError
@@ -162,10 +136,10 @@ def hazard_ratio(treated: Times, control: Times) -> Estimate:
         try:
             fitted = CoxPHFitter().fit(frame, "months", "event")
         except ConvergenceError:  # the curves do not overlap
-            return Estimate(math.nan, 0.0, math.inf)
+            return Interval(math.nan, 0.0, math.inf)
     with np.errstate(over="ignore"):  # curves that hardly overlap
         low, high = np.exp(fitted.confidence_intervals_.to_numpy()[0])
-    return Estimate(float(np.exp(fitted.params_["treated"])), float(low), float(high))
+    return Interval(float(np.exp(fitted.params_["treated"])), float(low), float(high))
 
 
 def log_rank(one: Times, other: Times) -> float:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.load import digest
-from onco_gym.cards.scenario import Params
-from onco_gym.cards.scenario import params as params_of
+from onco_gym.cards.scenarios import Params
+from onco_gym.cards.scenarios import params as params_of
 from onco_gym.trials.arms import Setting, TrialError, first_scan, run_arm
-from onco_gym.trials.statistics import ArmResult, Estimate, Times, fast_log_hazard_ratio, hazard_ratio, summarise
+from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, summarise
 
 RESAMPLES = 40
 """Times that the patients are drawn again with replacement, for the uncertainty of chance."""
@@ -47,8 +47,8 @@ class TrialResult:
     months: float
     independent: bool
     arms: tuple[ArmResult, ...]
-    pfs_hazard_ratios: tuple[Estimate, ...]
-    os_hazard_ratios: tuple[Estimate, ...]
+    pfs_hazard_ratios: tuple[Interval, ...]
+    os_hazard_ratios: tuple[Interval, ...]
     uncertainty: tuple[dict[str, tuple[float, float]], ...]
     ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
 
@@ -190,7 +190,7 @@ def as_json(result: TrialResult) -> dict[str, Any]:
     def number(value: float) -> float | None:
         return round(float(value), 4) if np.isfinite(value) else None
 
-    def plain(estimate: Estimate, wider: tuple[float, float] | None) -> dict[str, Any]:
+    def plain(estimate: Interval, wider: tuple[float, float] | None) -> dict[str, Any]:
         row: dict[str, Any] = {"value": number(estimate.value), "interval": [number(estimate.low), number(estimate.high)]}
         if wider is not None:
             row["interval_with_uncertain_figures"] = [number(bound) for bound in wider]

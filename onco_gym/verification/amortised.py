@@ -7,7 +7,6 @@ few best instead of all. A network belongs to one card and is kept beside it.
 
 import functools
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import optax
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from onco_gym.cards.files import CardError, cards_folder, kept_beside
+from onco_gym.cards.folder import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.patients import CausalGenerator
 from onco_gym.simulator.state import Journey
 from onco_gym.verification.course import Cases, Sequence, advance, begin, cases
 from onco_gym.verification.solver import Shortlist, by_lines, permitted
@@ -139,7 +138,7 @@ def train(
     engine: Engine,
     patients: int = PATIENTS,
     seed: int = 0,
-    on_stage: Callable[[str, float], None] = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> Network:
     """Look for the lines of patients and learn from them.
 
@@ -147,9 +146,9 @@ def train(
         engine: the environment; its actions must be regimens.
         patients: how many.
         seed: same card and seed, same network on the same machine.
-        on_stage: called with (what is being done, share of it that is done).
+        progress: told after every batch of patients and every epoch.
     """
-    others = make_engine(engine.card, CausalGenerator(engine.card).sample(patients, seed=COHORT_SEED + seed))
+    others = make_engine(engine.card, engine.generator.sample(patients, seed=COHORT_SEED + seed))
     rows: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, patients, AT_ONCE):
         count = min(AT_ONCE, patients - start)
@@ -164,10 +163,10 @@ def train(
             rows.append((seen[:, some], now[:, some], softmax(table[:, some] / SHARP, 0)))
 
         by_lines(others, who, count, engine.horizon, on_line=keep)
-        on_stage("looking for lines", (start + count) / patients)
+        progress("looking for lines", start + count, patients)
     seen, now, target = (np.concatenate(part, 1) for part in zip(*rows, strict=True))
     mean, scale = seen.mean(1), np.maximum(seen.std(1), 1e-2)
-    weights = _learned((seen - mean[:, None]) / scale[:, None], now, target, seed, on_stage)
+    weights = _learned((seen - mean[:, None]) / scale[:, None], now, target, seed, progress)
     return Network(digest(engine.card), {**weights, "mean": mean, "scale": scale})
 
 
@@ -176,7 +175,7 @@ def _learned(
     now: NDArray[np.float32],
     target: NDArray[np.float32],
     seed: int,
-    on_stage: Callable[[str, float], None],
+    progress: Progress,
 ) -> dict[str, NDArray[np.float32]]:
     """Weights that give regimens the likelihood ``target`` (R, m)."""
     regimens, count = target.shape
@@ -200,7 +199,7 @@ def _learned(
     for epoch in range(EPOCHS):
         for some in rng.permutation(count)[: batches * batch].reshape(batches, batch):
             weights, state = update(weights, state, *(jnp.asarray(part[:, some]) for part in (seen, now, target)))
-        on_stage("learning", (epoch + 1) / EPOCHS)
+        progress("learning", epoch + 1, EPOCHS)
     return {name: np.asarray(values, np.float32) for name, values in weights.items()}
 
 

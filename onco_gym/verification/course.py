@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.interfaces.engine import Engine, Origin
 from onco_gym.rewards import TERMS, Verdict, blend
-from onco_gym.simulator.admit import admit
+from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import Sampled, Weighed, mix
 from onco_gym.simulator.observation import one_hot
 from onco_gym.simulator.state import Journey, Patient
-from onco_gym.simulator.step import Events, step
+from onco_gym.simulator.transition import Events, step
 
 QUALITY = list(TERMS).index("outcome")
 LANES = 256
@@ -37,10 +37,16 @@ Sequence = NDArray[np.int32]
 
 
 class Cases(NamedTuple):
-    """Patients whose decisions are looked into, batch last."""
+    """Patients whose decisions are examined, batch last."""
 
     patient: Patient
     key: jax.Array  # (n,) uint32, each patient's own chance
+    row: jax.Array  # (n,) int32, their rows in the engine's cohort
+
+    @property
+    def origin(self) -> Origin:
+        """Where their episodes begin."""
+        return Origin(self.row, self.key)
 
     def take(self, rows: Any) -> "Cases":
         """Some of them, or some more than once."""
@@ -48,10 +54,13 @@ class Cases(NamedTuple):
 
 
 def cases(engine: Engine, n: int, seed: int = 0) -> Cases:
-    """The patients that :func:`onco_gym.agents.rollout` meets under ``seed``, with the same chance."""
-    seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
-    row, key = engine.draw(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
-    return Cases(engine.patient(jnp.take(engine.pool, row, axis=0).T), jnp.asarray(key))
+    """The patients that :func:`onco_gym.rollout` meets under ``seed``, with the same chance."""
+    return cases_at(engine, engine.origins(n, seed))
+
+
+def cases_at(engine: Engine, origin: Origin) -> Cases:
+    """The patients at ``origin``, with their chance."""
+    return Cases(engine.patients(origin.row), jnp.asarray(origin.key), jnp.asarray(origin.row))
 
 
 def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:

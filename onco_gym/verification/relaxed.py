@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onco_gym.interfaces.engine import Engine
 from onco_gym.rewards import Scene, blend, reward_terms
 from onco_gym.simulator.state import Journey
-from onco_gym.simulator.step import USUAL, step
+from onco_gym.simulator.transition import USUAL_ORDERS, step
 from onco_gym.verification.course import Cases, Sequence, begin
 
 SMOOTH = frozenset({"outcome", "carbon"})
@@ -38,7 +38,7 @@ def worth_of(engine: Engine, who: Cases, weights: jax.Array) -> jax.Array:
     def cycle(journey: Journey, weight: jax.Array) -> tuple[Journey, jax.Array]:
         after, events = step(scenario, params, journey, weight, expected=True)
         said, nobody = engine.unjudged(after.state.last)
-        terms = reward_terms(scenario, params, Scene(journey, after, USUAL, events, said, nobody), SMOOTH)
+        terms = reward_terms(scenario, params, Scene(journey, after, USUAL_ORDERS, events, said, nobody), SMOOTH)
         return after, blend(engine.weights, terms)
 
     return jnp.sum(jax.lax.scan(cycle, begin(engine, who, "expected"), weights)[1], 0)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from onco_gym.foundation.pages import COLOURS, NOTE, colour, figure, section, table, write_page
 from onco_gym.interfaces.engine import Engine
-from onco_gym.pages import COLOURS, NOTE, colour, figure, section, table, write_page
-from onco_gym.verification.verify import LEVEL, Finding
+from onco_gym.verification.scoring import LEVEL, Verification
 
 SHOWN = 8
 """Episodes that are drawn unless told otherwise: those that lost most."""
 
 
-def rows(found: Finding) -> list[tuple[str, str]]:
+def rows(found: Verification) -> list[tuple[str, str]]:
     """The figures over all episodes, as text."""
     n = len(found.value)
     regret, weeks = found.mean_regret(), found.mean_weeks()
@@ -40,7 +40,7 @@ def rows(found: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def to_json(engine: Engine, found: Finding) -> dict[str, Any]:
+def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
     """Everything, as plain values."""
     names = engine.scenario.regimens
     episodes = []
@@ -76,7 +76,7 @@ def _number(value: float, digits: int = 4) -> float | None:
     return round(float(value), digits) if np.isfinite(value) else None
 
 
-def write_report(path: str | os.PathLike[str], engine: Engine, found: Finding, shown: Sequence[int] | None = None) -> None:
+def write_report(path: str | os.PathLike[str], engine: Engine, found: Verification, shown: Sequence[int] | None = None) -> None:
     """Write the page, whole or not at all.
 
     Args:
@@ -103,7 +103,7 @@ def write_report(path: str | os.PathLike[str], engine: Engine, found: Finding, s
     write_page(path, heading, "\n".join(parts))
 
 
-def _row(found: Finding, i: int) -> tuple[str, ...]:
+def _row(found: Verification, i: int) -> tuple[str, ...]:
     length = int((found.record.decisions[:, i] >= 0).sum())
     low, high = found.regret_interval[:, i]
     return (
@@ -117,7 +117,7 @@ def _row(found: Finding, i: int) -> tuple[str, ...]:
     )
 
 
-def _episode(engine: Engine, found: Finding, i: int) -> str:
+def _episode(engine: Engine, found: Verification, i: int) -> str:
     patient = found.record.patients[i]
     low, high = found.regret_interval[:, i]
     lost = (
@@ -132,7 +132,7 @@ def _episode(engine: Engine, found: Finding, i: int) -> str:
     return section(f"Patient {patient}", f"<p>{html.escape(lost)}</p>{suspect}{drawn}<ol>{reasons}</ol>")
 
 
-def draw(axes: Any, engine: Engine, found: Finding, i: int) -> None:
+def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
     """One episode: what was done over what would have been best, the tumour under both, value lost over time."""
     titles = [regimen.name.replace("_", " ") for regimen in engine.card.regimens]
     length = int((found.record.decisions[:, i] >= 0).sum())
@@ -172,7 +172,7 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": colour(number), "hatch": hatch, "edgecolor": "white", "lw": 0.5}
 
 
-def _padded(found: Finding, i: int) -> Any:
+def _padded(found: Verification, i: int) -> Any:
     row = np.full(len(found.optimal), -1, np.int32)
     row[: len(found.record.decisions)] = found.record.decisions[:, i]
     return row

@@ -70,7 +70,7 @@ class Effort:
     patience: int = 20
 
 
-USUAL = Effort()
+THOROUGH = Effort()
 BRIEF = Effort(islands=0, moves=128, rounds=5, patience=2)
 """For many episodes: less than a tenth of the courses, for nearly the same value."""
 
@@ -95,7 +95,7 @@ def improve(
     who: Cases,
     starts: Listed[Sequence],
     reading: Reading = "expected",
-    effort: Effort = USUAL,
+    effort: Effort = THOROUGH,
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
     since: NDArray[np.int32] | None = None,

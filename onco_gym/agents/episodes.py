@@ -1,8 +1,7 @@
-"""Whole episodes of an agent, one per patient."""
+"""Whole episodes of an agent, one per patient. An episode can be cited and replayed: by its origin, its actions and its stamp."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,16 +11,18 @@ from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
-from onco_gym.interfaces.engine import Engine, Outcome, Seat, stream_of
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.interfaces.engine import Engine, Origin, Outcome
 from onco_gym.interfaces.kinds import Encounter
-from onco_gym.rewards import TERMS, Divergence, Ledger, divergence
+from onco_gym.interfaces.stamp import Stamp
+from onco_gym.rewards import TERMS, GroupDivergence, Tally, group_divergence
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Every step of a rollout, as a record of transitions needs them. What stands after an episode's end means nothing.
+    """Every step of a rollout, as offline learning needs them. Entries past an episode's end are undefined.
 
     Attributes:
         lengths: (n,) steps of each episode.
@@ -29,6 +30,7 @@ class Steps:
         masks: (H + 1, n, mask size) the same of masks.
         rewards: (H, n).
         terms: (H, terms, n) each reward term.
+        carbon_kg: (H, n) kg CO2e.
         probabilities: (H, n, R) with which the agent chose, if it says so.
     """
 
@@ -37,14 +39,17 @@ class Steps:
     masks: NDArray[np.bool_]
     rewards: Floats
     terms: Floats
+    carbon_kg: Floats
     probabilities: Floats | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Episodes:
     """One finished episode per patient. n patients, H the longest episode in steps.
 
     Attributes:
+        stamp: what they were made with.
+        origin: the patients and their chance. With ``actions``, :func:`replay` plays the same episodes again.
         weeks: (n,) weeks lived, to the end of follow-up at most.
         died: (n,) whether the patient died within follow-up.
         returns: (n,) total reward.
@@ -60,10 +65,12 @@ class Episodes:
         progressed: (n,) whether either happened.
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.
-        fairness: divergence between groups by protected attribute, from the ledger of all decisions.
+        fairness: divergence between groups by protected attribute, from the tally of all decisions.
         steps: every step, if kept.
     """
 
+    stamp: Stamp
+    origin: Origin
     weeks: Floats
     died: NDArray[np.bool_]
     returns: Floats
@@ -78,8 +85,18 @@ class Episodes:
     progressed: NDArray[np.bool_]
     best_change: Floats
     severe: NDArray[np.bool_]
-    fairness: dict[str, Divergence]
-    steps: Steps | None = None
+    fairness: dict[str, GroupDivergence]
+    steps: Steps | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.weeks)
+
+    def of(self, i: int) -> tuple[int, int, NDArray[Any]]:
+        """Row, key and actions of episode ``i``, as :func:`onco_gym.journeys.from_actions` takes them."""
+        return int(self.origin.row[i]), int(self.origin.key[i]), self.actions[self.given[:, i] >= 0, i]
+
+    def __repr__(self) -> str:
+        return f"Episodes({self.stamp.environment}, {len(self):,} patients, mean return {self.returns.mean():.3f})"
 
 
 def rollout(
@@ -87,73 +104,94 @@ def rollout(
     agent: Agent,
     n: int,
     seed: int = 0,
+    progress: Progress = silent,
     keep_observations: bool = False,
-    on_cycle: Callable[[int, int], None] | None = None,
     keep_steps: bool = False,
 ) -> Episodes:
     """Run ``agent`` on ``n`` patients until death or the horizon.
 
-    Patient ``i`` is the one a single environment admits under ``reset(seed=seed + i)``, with the same chance.
+    Patient ``i`` is the one that a single environment admits under ``reset(seed=seed + i)``, with the same chance.
 
     Args:
-        engine: the compiled environment; ``env.unwrapped.engine``, or :func:`onco_gym.interfaces.engine.make_engine`.
+        engine: the compiled environment; :func:`onco_gym.make_engine`, or ``env.unwrapped.engine``.
         agent: see :class:`onco_gym.agents.Agent`.
         n: how many patients.
         seed: same seed, same patients, same chance.
+        progress: told after every cycle.
         keep_observations: also keep what the agent saw.
-        on_cycle: called with (cycle, patients still under way) after every cycle, for progress bars.
-        keep_steps: also keep what a record of transitions needs, in ``steps``.
+        keep_steps: also keep every transition, in ``steps``.
     """
-    if n < 1:
-        raise AgentError(f"at least one patient is needed, not {n}")
-    seeds = np.uint64(seed % 2**64) + np.arange(n, dtype=np.uint64)
-    encounter, observation, mask, _ = engine.admit(Seat(stream_of(seeds), np.zeros(n, np.uint32)))
-    return play(engine, agent, (encounter, observation, mask), keep_observations, on_cycle, keep_steps)
+    return play(engine, agent, engine.origins(n, seed), progress, keep_observations, keep_steps)
+
+
+def replay(engine: Engine, episodes: Episodes, progress: Progress = silent) -> Episodes:
+    """Play episodes again, from their origins and actions.
+
+    Raises:
+        StampError: if the engine is not the one that they were made with.
+    """
+    episodes.stamp.check(engine.stamp)
+    return play(engine, _Replayed(episodes.actions), episodes.origin, progress)
+
+
+class _Replayed:
+    """Gives the actions of recorded episodes, in order; after an episode's end, whatever is possible."""
+
+    remembers = True
+
+    def __init__(self, actions: NDArray[Any]) -> None:
+        self._actions = iter(actions)
+
+    def act(self, observation: Floats, mask: NDArray[np.bool_]) -> NDArray[Any]:
+        given = next(self._actions)
+        return np.maximum(given, np.zeros((), given.dtype))
 
 
 def play(
     engine: Engine,
     agent: Agent,
-    visit: tuple[Encounter, jax.Array, jax.Array],
+    origin: Origin,
+    progress: Progress = silent,
     keep_observations: bool = False,
-    on_cycle: Callable[[int, int], None] | None = None,
     keep_steps: bool = False,
 ) -> Episodes:
-    """As :func:`rollout`, from a first ``visit`` of any patients on, made by ``engine.receive(patient, key)``; it is used up."""
-    encounter, observation, mask = visit
+    """As :func:`rollout`, for any patients of the engine's cohort with any chance."""
+    encounter, observation, mask = engine.receive(origin)
     n = len(mask)
-    ledger = engine.ledger()
+    tally = engine.tally()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
     steps: list[tuple[Any, ...]] = []
-    chances = getattr(agent, "probabilities", None) if keep_steps and engine.kind_name == "regimen" else None
+    chances = getattr(agent, "probabilities", None) if keep_steps and engine.kind.name == "regimen" else None
     actions: list[NDArray[Any]] = []
     given: list[NDArray[np.int32]] = []
     verdicts: list[NDArray[np.int32]] = []
     terms = np.zeros((len(TERMS), n), np.float32)
-    returns, weeks, cost = np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, np.float32)
+    returns, weeks, cost, carbon_kg = (np.zeros(n, np.float32) for _ in range(4))
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
     # Where the episode has ended nothing is left to decide, which spares an agent that thinks long.
-    plain, holiday = engine.kind_name == "regimen", engine.scenario.holiday
+    plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
     nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
     for cycle in range(engine.horizon):
         seen, allowed = np.asarray(observation), np.asarray(mask)
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
-        encounter, ledger, observation, mask, outcome, extra = _step(engine, encounter, ledger, choice)
+        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, choice)
         if keep_observations:
             kept.append(seen)
         if keep_steps:
             likely = None if chances is None else np.asarray(chances(seen, allowed), np.float32)
-            steps.append((seen, allowed, np.asarray(outcome.reward), np.asarray(outcome.terms), likely))
+            made = (outcome.reward, outcome.terms, outcome.carbon_kg)
+            steps.append((seen, allowed, *map(np.asarray, made), likely))
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
         given.append(np.where(under_way, np.asarray(outcome.given), -1))
         verdicts.append(np.where(under_way, np.asarray(outcome.verdict.code), -1))
         time, progressed, change, line = np.asarray(extra)
         lived, harm = np.asarray(outcome.lived), np.asarray(outcome.severe)
         cost += np.where(under_way, np.asarray(outcome.cost), 0)
+        carbon_kg += np.where(under_way, np.asarray(outcome.carbon_kg), 0)
         terms += np.where(under_way, np.asarray(outcome.terms), 0)
         returns += np.where(under_way, np.asarray(outcome.reward), 0)
         weeks += np.where(under_way, lived * cycle_weeks, 0)
@@ -164,11 +202,12 @@ def play(
         severe |= under_way & (harm > 0.5)
         died |= under_way & now
         under_way &= ~(now | np.asarray(outcome.truncated))
-        if on_cycle is not None:
-            on_cycle(cycle + 1, int(under_way.sum()))
+        progress("cycles", cycle + 1, engine.horizon)
         if not under_way.any():
             break
     return Episodes(
+        stamp=engine.stamp,
+        origin=Origin(np.asarray(origin.row, np.int32), np.asarray(origin.key, np.uint32)),
         weeks=weeks,
         died=died,
         returns=returns,
@@ -176,41 +215,42 @@ def play(
         actions=np.array(actions),
         given=np.array(given, np.int32),
         verdicts=np.array(verdicts, np.int32),
-        carbon_kg=-1000 * terms[list(TERMS).index("carbon")],
+        carbon_kg=carbon_kg,
         cost_usd=cost,
         observations=np.array(kept) if keep_observations else None,
         progression_weeks=np.minimum(progression, weeks),
         progressed=np.isfinite(progression),
         best_change=best,
         severe=severe,
-        fairness=divergence(engine.scenario, ledger),
+        fairness=group_divergence(engine.scenario, tally),
         steps=_steps(steps, np.asarray(observation), np.asarray(mask), np.array(given)) if keep_steps else None,
     )
 
 
 def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bool_], given: NDArray[np.int32]) -> Steps:
-    seen, allowed, rewards, terms, likely = zip(*rows, strict=True)
+    seen, allowed, rewards, terms, carbon_kg, likely = zip(*rows, strict=True)
     return Steps(
         lengths=(given >= 0).sum(0),
         observations=np.stack([*seen, observation]),
         masks=np.stack([*allowed, mask]),
         rewards=np.stack(rewards),
         terms=np.stack(terms),
+        carbon_kg=np.stack(carbon_kg),
         probabilities=None if likely[0] is None else np.stack(likely),
     )
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
 def _step(
-    engine: Engine, encounter: Encounter, ledger: Ledger, action: jax.Array
-) -> tuple[Encounter, Ledger, jax.Array, jax.Array, Outcome, jax.Array]:
+    engine: Engine, encounter: Encounter, tally: Tally, action: jax.Array
+) -> tuple[Encounter, Tally, jax.Array, jax.Array, Outcome, jax.Array]:
     """A step, and (4, n): cycles so far, progressed, change from baseline, line."""
-    after, ledger, outcome = engine.advance(encounter, ledger, action)
+    after, tally, outcome = engine.advance(encounter, tally, action)
     observation, mask = engine.look(after)
     state = after.journey.state
     time = state.cycle.astype(jnp.float32)
     extra = jnp.stack([time, state.progressed, state.diameter / state.baseline - 1, state.line])
-    return after, ledger, observation.T, mask.T, outcome, extra
+    return after, tally, observation.T, mask.T, outcome, extra
 
 
 def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:

@@ -8,19 +8,19 @@ changed, other reward weights or another horizon have no yardstick, and 100 is t
 import functools
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from onco_gym.agents import load_agent, rollout
-from onco_gym.cards.files import CardError, cards_folder, kept_beside
+from onco_gym.cards.folder import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
-from onco_gym.files import replacing
+from onco_gym.foundation.files import write_json
+from onco_gym.foundation.intervals import mean
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 from onco_gym.rewards import card_weights
-from onco_gym.trials.statistics import mean
 
 PLANNER = "planner"
 AGENTS = ("random", "guideline", PLANNER)
@@ -64,7 +64,7 @@ def yardstick_file(card: str) -> Path:
 def yardstick(engine: Engine) -> Yardstick | None:
     """The yardstick of an environment, or None where there is none that fits."""
     same = engine.horizon == engine.card.horizon_cycles and engine.weights == dict(card_weights(engine.card, None))
-    if engine.kind_name != "regimen" or not same:
+    if engine.kind.name != "regimen" or not same:
         return None
     return _shipped().get(digest(engine.card))
 
@@ -96,27 +96,24 @@ def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
 def write_yardstick(path: str | os.PathLike[str], found: Yardstick) -> None:
     """Write a yardstick as JSON."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(asdict(found), indent=2) + "\n")
+    write_json(path, asdict(found))
 
 
-def measure(
-    engine: Engine, patients: int = PATIENTS, first: int = FIRST, on_chunk: Callable[[int, int], None] = lambda done, of: None
-) -> Yardstick:
+def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progress: Progress = silent) -> Yardstick:
     """Let random, guideline and planner treat the same patients.
 
     Args:
         engine: the environment; its actions must be regimens.
         patients: how many.
         first: seed of the first.
-        on_chunk: called with (patients done, patients in all).
+        progress: told after every batch of patients.
     """
     returns: dict[str, list[np.ndarray]] = {name: [] for name in AGENTS}
     for start in range(0, patients, AT_ONCE):
         count = min(AT_ONCE, patients - start)
         for name in AGENTS:
-            returns[name].append(rollout(engine, load_agent(name, engine, first + start), count, first + start).returns)
-        on_chunk(start + count, patients)
+            returns[name].append(rollout(engine, load_agent(engine, name, first + start), count, first + start).returns)
+        progress("patients", start + count, patients)
     by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
     gain = mean(by_agent[PLANNER] - by_agent["guideline"])
     means = {name: round(float(values.mean()), 5) for name, values in by_agent.items()}

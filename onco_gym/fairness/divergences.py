@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.fairness.asking import Policy
-from onco_gym.fairness.comparison import Comparison, Comparisons, Progress, compare
+from onco_gym.fairness.comparison import Comparison, Comparisons, compare
 from onco_gym.fairness.counterfactual import (
     EFFECTS,
     Effect,
@@ -17,12 +17,11 @@ from onco_gym.fairness.counterfactual import (
     checked_effect,
     chosen_attributes,
     engine_of,
-    factual_patients,
 )
-from onco_gym.fairness.estimates import Estimate, mean_by_patient
 from onco_gym.fairness.groups import WITHIN, GroupMetrics, group_metrics
 from onco_gym.fairness.need import Guide
-from onco_gym.fairness.replay import origins
+from onco_gym.foundation.intervals import Interval, mean_by_patient
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 
@@ -42,8 +41,8 @@ class Pair:
     other: str
     visits: int
     cases: int
-    nats: Estimate
-    changed: Estimate
+    nats: Interval
+    changed: Interval
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ class Standing:
     """
 
     group: str
-    changed: Estimate
+    changed: Interval
     followed: float
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class Contrast:
     """How far a policy's answers to patients and their twins are apart, for one attribute and effect. H steps, n patients.
 
     Attributes:
@@ -79,10 +78,10 @@ class Reading:
     """
 
     effect: Effect
-    nats: Estimate
+    nats: Interval
     chance: float
-    changed: Estimate
-    cases_changed: Estimate
+    changed: Interval
+    cases_changed: Interval
     by_step: NDArray[np.float64]
     by_state: NDArray[np.float32]
     pairs: tuple[Pair, ...]
@@ -96,12 +95,12 @@ class AttributeDivergence:
 
     Attributes:
         attribute: its name.
-        readings: by effect, those that were asked for.
+        contrasts: by effect, those that were asked for.
         groups: what the groups got, among equal need.
     """
 
     attribute: str
-    readings: dict[Effect, Reading]
+    contrasts: dict[Effect, Contrast]
     groups: tuple[GroupMetrics, ...]
 
 
@@ -128,7 +127,7 @@ class DivergenceReport:
         return [
             (name, effect, f"{r.nats:z.4f}", f"{r.chance:.4f}", f"{r.changed:z.1%}", f"{r.cases_changed:z.1%}")
             for name, found in self.attributes.items()
-            for effect, r in found.readings.items()
+            for effect, r in found.contrasts.items()
         ]
 
     def group_rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
@@ -146,15 +145,15 @@ class DivergenceReport:
         return "\n\n".join([head, _table(divergences), "Groups, among equal need:", _table(groups)])
 
 
-def divergence(
-    agent: Agent,
+def measure_divergence(
     engine: Engine | Any,
+    agent: Agent,
     n: int = 1000,
     seed: int = 0,
     attributes: Collection[str] | None = None,
     effect: Effect | None = None,
     within: int = WITHIN,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> DivergenceReport:
     """Does the policy decide otherwise for the same patient in another group?
 
@@ -162,15 +161,15 @@ def divergence(
     same decisions, and asks the agent about everybody at every visit.
 
     Args:
+        engine: the compiled environment, or an environment that has one; of any kind.
         agent: see :class:`onco_gym.agents.Agent`. With ``probabilities`` its distributions are compared; without, it is asked
             twice each time, and what chance alone shows is taken off. It must not remember patients between calls.
-        engine: the compiled environment, or an environment that has one; of any kind.
         n: patients. Patient ``i`` is the one that ``rollout(engine, agent, n, seed)`` has.
         seed: same seed, same patients, same chance.
         attributes: by default all protected ones.
         effect: ``"direct"`` or ``"total"``, see :data:`onco_gym.fairness.Effect`; by default both.
         within: cycles in which treatment counts as begun in time.
-        progress: called with (steps done, steps in all).
+        progress: told after every step.
 
     Raises:
         FairnessError: for attributes or effects that there are not.
@@ -181,24 +180,24 @@ def divergence(
     effects = EFFECTS if effect is None else (checked_effect(effect),)
     if within < 0:
         raise FairnessError(f"within is {within}, expected a number of cycles")
-    policy, (rows, keys) = Policy(agent, compiled), origins(compiled, n, seed)
-    episodes = rollout(compiled, agent, n, seed)
+    policy, episodes = Policy(compiled, agent), rollout(compiled, agent, n, seed)
+    origin = episodes.origin
     levels = dict(compiled.scenario.groups)
-    readings: dict[str, dict[Effect, Reading]] = {name: {} for name in names}
+    contrasts: dict[str, dict[Effect, Contrast]] = {name: {} for name in names}
     for kind in effects:
-        walk = compare(policy, compiled, episodes, rows, keys, names, kind, progress)
+        walk = compare(compiled, policy, episodes, names, kind, progress)
         for name in names:
-            readings[name][kind] = _reading(walk, kind, name, levels[name], len(episodes.actions))
-    need = Guide(compiled.card).at_start(compiled, rows, keys)
-    first_dose = np.maximum(walk.start, np.asarray(factual_patients(compiled, rows).delay))
+            contrasts[name][kind] = _contrast(walk, kind, name, levels[name], len(episodes.actions))
+    need = Guide(compiled.card).at_start(compiled, origin)
+    first_dose = np.maximum(walk.start, np.asarray(compiled.patients(origin.row).delay))
     metrics = {
         name: group_metrics(compiled, episodes, levels[name], walk.groups[name], need, first_dose, within) for name in names
     }
-    found = {name: AttributeDivergence(name, readings[name], metrics[name]) for name in names}
+    found = {name: AttributeDivergence(name, contrasts[name], metrics[name]) for name in names}
     return DivergenceReport(compiled.card.id, n, walk.visits, len(walk.patient), policy.exact, found)
 
 
-def _reading(walk: Comparison, effect: Effect, name: str, levels: tuple[str, ...], steps: int) -> Reading:
+def _contrast(walk: Comparison, effect: Effect, name: str, levels: tuple[str, ...], steps: int) -> Contrast:
     every, group = walk.twins[name], walk.groups[name]
     cases = every.where(every.case)
     numbers = range(len(levels))
@@ -215,7 +214,7 @@ def _reading(walk: Comparison, effect: Effect, name: str, levels: tuple[str, ...
     with np.errstate(invalid="ignore"):
         by_step = np.bincount(every.step, excess, steps) / count
         states = (by_state / compared).astype(np.float32).reshape(steps, len(group))
-    return Reading(
+    return Contrast(
         effect=effect,
         nats=every.divergence(),
         chance=float(every.chance.mean()) if len(every) else 0.0,

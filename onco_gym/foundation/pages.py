@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 
 NOTE = "Research software, not for treating patients."
 COLOURS = ("#2f7fc1", "#d9772b", "#3d9970", "#a768b5", "#c84f4f", "#8a7a2f", "#5f8ca3", "#b0658a")

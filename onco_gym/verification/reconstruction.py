@@ -24,7 +24,7 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.simulator.chance import Channel, Sampled, mix
 from onco_gym.simulator.observation import allowed, ctdna, diameter
 from onco_gym.simulator.state import Journey, State
-from onco_gym.simulator.step import step
+from onco_gym.simulator.transition import step
 from onco_gym.verification.course import Cases, Sequence, begin, in_parts
 
 BEAM = 12

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
 from onco_gym.simulator.observation import allowed, allowed_where, one_hot, scan
@@ -44,7 +44,7 @@ class Orders(NamedTuple):
     extra_kg: jax.Array | None = None  # (n,) kg CO2e of other tests
 
 
-USUAL = Orders()
+USUAL_ORDERS = Orders()
 
 
 def step(
@@ -53,7 +53,7 @@ def step(
     journey: Journey,
     decision: jax.Array,
     expected: bool = False,
-    orders: Orders = USUAL,
+    orders: Orders = USUAL_ORDERS,
     draw: Callable[[jax.Array, jax.Array], Sampled] = Sampled,
 ) -> tuple[Journey, Events]:
     """Move every patient by one cycle.

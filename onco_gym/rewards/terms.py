@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenario import Params, Scenario
-from onco_gym.rewards.carbon import carbon
-from onco_gym.rewards.fairness import fairness
-from onco_gym.rewards.guideline import guideline
-from onco_gym.rewards.outcome import outcome
+from onco_gym.cards.scenarios import Params, Scenario
+from onco_gym.rewards.carbon import carbon_term
+from onco_gym.rewards.fairness import fairness_term
+from onco_gym.rewards.guideline import guideline_term
+from onco_gym.rewards.outcome import outcome_term
 from onco_gym.rewards.scene import Scene
 
 
@@ -22,12 +22,17 @@ class Term(Protocol):
         """(n,) the term for one cycle, in its own unit; more is better."""
 
 
-TERMS: Mapping[str, Term] = {"outcome": outcome, "guideline": guideline, "fairness": fairness, "carbon": carbon}
+TERMS: Mapping[str, Term] = {
+    "outcome": outcome_term,
+    "guideline": guideline_term,
+    "fairness": fairness_term,
+    "carbon": carbon_term,
+}
 """Every term by the name it has in ``info["reward_terms"]`` and in the weights."""
 UNITS = {
     "outcome": "quality-adjusted life years",
     "guideline": "guideline points",
-    "fairness": "nats of divergence, negative",
+    "fairness": "nats of group_divergence, negative",
     "carbon": "tonnes CO2e, negative",
 }
 

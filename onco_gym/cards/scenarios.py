@@ -15,6 +15,8 @@ from onco_gym.cards.schema import Card, Case, Categorical, Discrete, Lognormal, 
 
 Array = Any
 """NumPy arrays of float32 as they come from a card; JAX arrays where they are traced, as in calibration."""
+Columns = Sequence[tuple[str, Variable]]
+"""Observed columns, each with the variable that it shows."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Field:
         unit: unit of the raw value.
         index: its place in the observation.
         low, high: the raw values shown as 0 and 1.
+        block: the part of the record that it belongs to: ``trait``, ``biomarker``, ``test``, ``course``, ``toxicity``,
+            ``marker``, ``regimen`` or ``exposure``; a kind of environment may add others.
     """
 
     name: str
@@ -33,6 +37,11 @@ class Field:
     index: int
     low: float
     high: float
+    block: str
+
+    def raw(self, shown: Any) -> Any:
+        """The raw value, in :attr:`unit`, of what is ``shown`` in 0..1: a number or an array."""
+        return self.low + (self.high - self.low) * shown
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,11 @@ class Scenario:
     fields: tuple[Field, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     groups: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def block(self, name: str) -> slice:
+        """Where the fields of a block stand in the observation; see :class:`Field`."""
+        places = [field.index for field in self.fields if field.block == name]
+        return slice(places[0], places[-1] + 1) if places else slice(0, 0)
 
     @property
     def holiday(self) -> int:
@@ -209,44 +223,49 @@ def scenario(card: Card) -> Scenario:
         traits=tuple(column for column, _ in traits),
         biomarkers=tuple(column for column, _ in markers),
         biomarker_test=tuple(tests.index(str(variable.test)) for _, variable in markers),
-        fields=_fields(card, [*traits, *markers]),
+        fields=_fields(card, traits, markers),
         levels=tuple((variable.name, columns_of(variable)) for variable in shown if isinstance(variable, Categorical)),
         groups=tuple((variable.name, group_names(variable)) for variable in card.variables if variable.protected),
     )
 
 
-def _fields(card: Card, columns: list[tuple[str, Variable]]) -> tuple[Field, ...]:
+def _fields(card: Card, traits: Columns, markers: Columns) -> tuple[Field, ...]:
     horizon = float(card.horizon_cycles)
-    rows: list[tuple[str, str, float, float]] = [
-        (
-            column,
-            variable.unit or ("points" if isinstance(variable, Ordinal | Normal | Lognormal) else "0 or 1"),
-            *column_range(variable),
-        )
-        for column, variable in columns
-    ]
-    rows += [(f"known_{test.name}", "0 or 1", 0.0, 1.0) for test in card.tests]
-    rows += [
-        ("cycle", "cycles", 0.0, horizon),
-        ("line", "lines of therapy started", 0.0, 8.0),
-        ("ecog", "ECOG points", 0.0, 4.0),
-        ("progressed", "0 or 1", 0.0, 1.0),
-        ("diameter", "mm, sum at the last scan", 0.0, 600.0),
-        ("change_from_baseline", "share of the sum at the start of the line", -1.0, 2.0),
-        ("change_from_nadir", "share of the smallest sum of the line", 0.0, 2.0),
-        ("cycles_since_scan", "cycles", 0.0, 12.0),
-        ("ctdna", "log10 molecules per ml", 0.0, 6.0),
-        ("ldh", "upper limits of normal", 0.0, 6.0),
-        ("albumin", "g/l", 15.0, 55.0),
-        ("neutrophils", "10^9/l", 0.0, 10.0),
-        ("held", "share of the next dose withheld", 0.0, 1.0),
-        ("hospital_days", "days in the last cycle", 0.0, 21.0),
-    ]
-    rows += [(f"toxicity_{organ.name}", "CTCAE grade", 0.0, 5.0) for organ in card.organs]
-    rows += [(f"marker_{clone.name}", "0 or 1", 0.0, 1.0) for clone in card.clones[1:]]
-    rows += [(f"regimen_{regimen.name}", "0 or 1, last cycle", 0.0, 1.0) for regimen in card.regimens]
-    rows += [(f"prior_{regimen.name}", "cycles received", 0.0, horizon) for regimen in card.regimens]
-    return tuple(Field(name, unit, index, low, high) for index, (name, unit, low, high) in enumerate(rows))
+
+    def shown(columns: Columns) -> list[tuple[str, str, float, float]]:
+        counted = (Ordinal, Normal, Lognormal)
+        return [
+            (column, variable.unit or ("points" if isinstance(variable, counted) else "0 or 1"), *column_range(variable))
+            for column, variable in columns
+        ]
+
+    blocks: dict[str, list[tuple[str, str, float, float]]] = {
+        "trait": shown(traits),
+        "biomarker": shown(markers),
+        "test": [(f"known_{test.name}", "0 or 1", 0.0, 1.0) for test in card.tests],
+        "course": [
+            ("cycle", "cycles", 0.0, horizon),
+            ("line", "lines of therapy started", 0.0, 8.0),
+            ("ecog", "ECOG points", 0.0, 4.0),
+            ("progressed", "0 or 1", 0.0, 1.0),
+            ("diameter", "mm, sum at the last scan", 0.0, 600.0),
+            ("change_from_baseline", "share of the sum at the start of the line", -1.0, 2.0),
+            ("change_from_nadir", "share of the smallest sum of the line", 0.0, 2.0),
+            ("cycles_since_scan", "cycles", 0.0, 12.0),
+            ("ctdna", "log10 molecules per ml", 0.0, 6.0),
+            ("ldh", "upper limits of normal", 0.0, 6.0),
+            ("albumin", "g/l", 15.0, 55.0),
+            ("neutrophils", "10^9/l", 0.0, 10.0),
+            ("held", "share of the next dose withheld", 0.0, 1.0),
+            ("hospital_days", "days in the last cycle", 0.0, 21.0),
+        ],
+        "toxicity": [(f"toxicity_{organ.name}", "CTCAE grade", 0.0, 5.0) for organ in card.organs],
+        "marker": [(f"marker_{clone.name}", "0 or 1", 0.0, 1.0) for clone in card.clones[1:]],
+        "regimen": [(f"regimen_{regimen.name}", "0 or 1, last cycle", 0.0, 1.0) for regimen in card.regimens],
+        "exposure": [(f"prior_{regimen.name}", "cycles received", 0.0, horizon) for regimen in card.regimens],
+    }
+    rows = [(*row, block) for block, some in blocks.items() for row in some]
+    return tuple(Field(name, unit, index, low, high, block) for index, (name, unit, low, high, block) in enumerate(rows))
 
 
 def params(card: Card) -> Params:

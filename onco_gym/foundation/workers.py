@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.version import __version__
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-ENGINES = ("local", "ray")
+WORKERS = ("local", "ray")
 """Where work can be done."""
 RETRIES = 3
 """How often a task is tried again whose worker died."""
@@ -38,49 +39,50 @@ class WorkError(ValueError):
 def spread(
     function: Callable[[T], R],
     tasks: Sequence[T],
-    engine: str = "local",
+    workers: str = "local",
     address: str | None = None,
-    on_done: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
+    stage: str = "tasks",
 ) -> list[R]:
     """``[function(task) for task in tasks]``, here or on a cluster.
 
     Args:
         function: pure and picklable: of a module that workers can import, or a :func:`functools.partial` of one.
         tasks: what it is called with, each in turn.
-        engine: ``local`` runs the tasks here, one after the other (JAX uses the cores by itself); ``ray`` gives each a core
+        workers: ``local`` runs the tasks here, one after the other (JAX uses the cores by itself); ``ray`` gives each a core
             of a Ray cluster.
         address: of a cluster that runs already, as ``ray.init`` takes it; by default one is started on this machine.
-        on_done: called with (tasks done, tasks) whenever one is done.
+        progress: told whenever a task is done.
+        stage: what to call the work there.
 
     Returns:
         Results in the order of the tasks.
 
     Raises:
-        WorkError: for an unknown engine, without Ray, without a cluster at ``address``, and for a task whose worker died
+        WorkError: for unknown workers, without Ray, without a cluster at ``address``, and for a task whose worker died
             again and again. What ``function`` itself raises comes through, and is not tried again.
     """
-    with connected(engine, address):
-        if engine == "ray" and tasks:
-            return _spread_ray(function, tasks, on_done)
+    with connected(workers, address):
+        if workers == "ray" and tasks:
+            return _spread_ray(function, tasks, progress, stage)
         results = []
         for task in tasks:
             results.append(function(task))
-            if on_done is not None:
-                on_done(len(results), len(tasks))
+            progress(stage, len(results), len(tasks))
         return results
 
 
 @contextlib.contextmanager
-def connected(engine: str = "local", address: str | None = None) -> Iterator[None]:
+def connected(workers: str = "local", address: str | None = None) -> Iterator[None]:
     """Keep the cluster, and what its workers have compiled, for every :func:`spread` inside. Arguments as there.
 
     Ends the cluster, or leaves it, if it was started or joined here; one that the caller has connected to stays.
     """
-    if engine not in ENGINES:
-        raise WorkError(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
-    if engine == "local":
+    if workers not in WORKERS:
+        raise WorkError(f"workers is {workers!r}, expected one of {', '.join(WORKERS)}")
+    if workers == "local":
         if address is not None:
-            raise WorkError("an address needs the engine ray")
+            raise WorkError("an address needs ray workers")
         yield
         return
     ray = _ray()
@@ -101,7 +103,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise WorkError('the engine ray needs Ray: pip install "onco_gym[ray]"') from None
+        raise WorkError('ray workers need Ray: pip install "onco_gym[ray]"') from None
     return ray
 
 
@@ -152,7 +154,7 @@ def _cores() -> int:
 
 def _surroundings() -> dict[str, str]:
     """Environment variables of workers: they find the modules that this process finds, and compile what it compiles."""
-    own = [str(Path(__file__).resolve().parents[1]), os.getcwd()]
+    own = [str(Path(__file__).resolve().parents[2]), os.getcwd()]
     installed = (sys.prefix, sys.base_prefix)
     paths = dict.fromkeys([*own, *(path for path in sys.path if path and not path.startswith(installed))])
     return {
@@ -164,7 +166,7 @@ def _surroundings() -> dict[str, str]:
     }
 
 
-def _spread_ray(function: Callable[[T], R], tasks: Sequence[T], on_done: Callable[[int, int], None] | None) -> list[R]:
+def _spread_ray(function: Callable[[T], R], tasks: Sequence[T], progress: Progress, stage: str) -> list[R]:
     import ray
     from ray.exceptions import RayError
 
@@ -183,8 +185,7 @@ def _spread_ray(function: Callable[[T], R], tasks: Sequence[T], on_done: Callabl
                     raise WorkError(f"task {index + 1} of {len(tasks)} was lost after {RETRIES + 1} tries: {said}") from None
                 if error is not None:
                     raise error
-                if on_done is not None:
-                    on_done(len(tasks) - len(waiting), len(tasks))
+                progress(stage, len(tasks) - len(waiting), len(tasks))
     finally:
         for reference in waiting:  # something went wrong: the others are not worth waiting for
             ray.cancel(reference, force=True)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.cards.load import digest
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
 from onco_gym.verification.course import Cases, Sequence, cases
-from onco_gym.verification.reconstruct import Observed, watch
+from onco_gym.verification.reconstruction import Observed, watch
 
 FORMAT = "onco_gym episodes 1"
 MOST = 1_000_000
@@ -49,7 +49,7 @@ class Record:
         return every.take(self.patients)
 
 
-def record(engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent") -> Record:
+def record_episodes(engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent") -> Record:
     """Let ``agent`` treat ``n`` patients, and keep what was decided and seen."""
     episodes = rollout(engine, agent, n, seed)
     decided = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)

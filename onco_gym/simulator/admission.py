@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from onco_gym.cards.scenario import Params, Scenario
+from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.patients.traits import Traits
 from onco_gym.simulator.chance import Chance, Expected, Sampled
 from onco_gym.simulator.observation import measure, visible_volume

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from onco_gym.agents import Agent
-from onco_gym.fairness.comparison import Progress
 from onco_gym.fairness.counterfactual import FairnessError
-from onco_gym.fairness.divergence import AttributeDivergence, DivergenceReport, Reading, Standing, divergence
-from onco_gym.fairness.estimates import Estimate
+from onco_gym.fairness.divergences import AttributeDivergence, Contrast, DivergenceReport, Standing, measure_divergence
+from onco_gym.foundation.intervals import Interval
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 TOLERANCE = 0.01
@@ -33,9 +33,9 @@ class Finding:
 
     attribute: str
     group: str
-    share: Estimate
-    visits_changed: Estimate
-    nats: Estimate
+    share: Interval
+    visits_changed: Interval
+    nats: Interval
     followed: float
     followed_others: float
 
@@ -68,19 +68,19 @@ class Audit:
         lines += [str(finding) for finding in self.findings]
         named = {finding.attribute for finding in self.findings}
         silent = [found for name, found in report.attributes.items() if name not in named]
-        lines += [f"{found.attribute}: nothing found ({_shares(found.readings['direct'])})." for found in silent]
+        lines += [f"{found.attribute}: nothing found ({_shares(found.contrasts['direct'])})." for found in silent]
         lines.append("With what follows from the attribute (tests, delays, adherence):")
-        lines += [f"  {name}: {_shares(found.readings['total'])}." for name, found in report.attributes.items()]
+        lines += [f"  {name}: {_shares(found.contrasts['total'])}." for name, found in report.attributes.items()]
         return "\n".join(lines)
 
 
-def audit(
-    agent: Agent,
+def audit_fairness(
     engine: Engine | Any,
+    agent: Agent,
     n: int = 10_000,
     seed: int = 0,
     tolerance: float = TOLERANCE,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Audit:
     """Ask of every protected attribute whether the policy goes by it.
 
@@ -90,25 +90,25 @@ def audit(
     gets the guideline's first choice least often.
 
     Args:
-        agent, engine, n, seed, progress: see :func:`divergence`.
+        engine, agent, n, seed, progress: see :func:`measure_divergence`.
         tolerance: share of decisions up to which nothing is said.
     """
     if not 0 <= tolerance < 1:
         raise FairnessError(f"tolerance is {tolerance}, expected a share from 0 to below 1")
-    report = divergence(agent, engine, n, seed, progress=progress)
-    findings = [_finding(found) for found in report.attributes.values() if _is_found(found.readings["direct"], tolerance)]
+    report = measure_divergence(engine, agent, n, seed, progress=progress)
+    findings = [_finding(found) for found in report.attributes.values() if _is_found(found.contrasts["direct"], tolerance)]
     return Audit(tuple(sorted(findings, key=lambda finding: -finding.share.value)), report)
 
 
-def _is_found(reading: Reading, tolerance: float) -> bool:
-    return reading.nats.low > 0 and any(
-        share.low > tolerance for share in (reading.changed, reading.cases_changed, *(s.changed for s in reading.standings))
+def _is_found(contrast: Contrast, tolerance: float) -> bool:
+    return contrast.nats.low > 0 and any(
+        share.low > tolerance for share in (contrast.changed, contrast.cases_changed, *(s.changed for s in contrast.standings))
     )
 
 
 def _finding(found: AttributeDivergence) -> Finding:
-    reading = found.readings["direct"]
-    known = [standing for standing in reading.standings if np.isfinite(standing.changed.value)]
+    contrast = found.contrasts["direct"]
+    known = [standing for standing in contrast.standings if np.isfinite(standing.changed.value)]
     surest = max(known, key=lambda standing: standing.changed.low)
     equals = [standing for standing in known if standing.changed.high >= surest.changed.low]
     worst: Standing = min(equals, key=lambda standing: standing.followed)
@@ -117,12 +117,12 @@ def _finding(found: AttributeDivergence) -> Finding:
         found.attribute,
         worst.group,
         worst.changed,
-        reading.changed,
-        reading.nats,
+        contrast.changed,
+        contrast.nats,
         worst.followed,
         float(np.mean(others)) if others else float("nan"),
     )
 
 
-def _shares(reading: Reading) -> str:
-    return f"{reading.cases_changed.value:z.1%} of cases and {reading.changed.value:z.1%} of all decisions change"
+def _shares(contrast: Contrast) -> str:
+    return f"{contrast.cases_changed.value:z.1%} of cases and {contrast.changed.value:z.1%} of all decisions change"

@@ -21,9 +21,9 @@ from onco_gym.agents.adaptive import (
     without_death,
 )
 from onco_gym.cards import Card, load_card
+from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.patients import CausalGenerator
-from onco_gym.trials.arms import WEEKS_PER_MONTH
 from onco_gym.trials.plots import COLOURS, draw_curve, save
 from onco_gym.trials.statistics import Times
 

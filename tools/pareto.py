@@ -18,13 +18,13 @@ import numpy as np
 from build import NOTE, ROOT, table
 from rich.progress import track
 
-from onco_gym.agents import make_agent, rollout
+from onco_gym.agents import load_agent, rollout
 from onco_gym.cards import load_card
-from onco_gym.cards.scenario import ITEMS, footprint
+from onco_gym.cards.scenarios import ITEMS, footprint
+from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
 from onco_gym.interfaces.single import OncologyEnv
-from onco_gym.rewards import TERMS, Ledger, card_weights, hear
-from onco_gym.rewards.outcome import WEEKS_PER_YEAR
+from onco_gym.rewards import TERMS, Tally, card_weights, hear
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Journey
 
@@ -101,16 +101,16 @@ def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.
     """((terms, n) totals, (n,) cycles lived) of patients at ``seat`` under the policies ``theta`` (features, n)."""
 
     def cycle(carry: Any, _: None) -> tuple[Any, None]:
-        journey, ledger, terms, lived = carry
+        journey, tally, terms, lived = carry
         can = allowed(engine.params, journey.state) > 0.5
         choice = jnp.argmax(jnp.where(can, scores(engine, theta, journey), -jnp.inf), 0).astype(jnp.int32)
-        journey, ledger, outcome = engine.cycle(journey, ledger, choice)
-        return (journey, ledger, terms + outcome.terms, lived + outcome.lived), None
+        journey, tally, outcome = engine.cycle(journey, tally, choice)
+        return (journey, tally, terms + outcome.terms, lived + outcome.lived), None
 
     journey = engine.begin(*engine.draw(seat)).journey
-    nothing: tuple[Journey, Ledger, jax.Array, jax.Array] = (
+    nothing: tuple[Journey, Tally, jax.Array, jax.Array] = (
         journey,
-        engine.ledger(),
+        engine.tally(),
         jnp.zeros((len(TERMS), len(seat.stream))),
         jnp.zeros(len(seat.stream)),
     )
@@ -128,7 +128,7 @@ def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:
     """(features,) a policy for these weights: the mean of the elite after :data:`ROUNDS` rounds."""
     rng = np.random.default_rng(SEED)
     mean, spread = START.copy(), np.ones(len(START))
-    price = np.array([weights[name] if name != "fairness" else 0.0 for name in TERMS])  # candidates share one ledger
+    price = np.array([weights[name] if name != "fairness" else 0.0 for name in TERMS])  # candidates share one tally
     for turn in range(ROUNDS):
         tried = rng.normal(mean, spread, (CANDIDATES, len(mean)))
         tried[0] = mean
@@ -160,7 +160,7 @@ def sweep(engine: Engine) -> dict[str, Result]:
         terms, lived = treat(engine, np.repeat(theta[:, None], JUDGED, 1), patients(10**6, JUDGED))
         found[name] = summary(dict(zip(TERMS, np.asarray(terms), strict=True)), np.asarray(lived))
     for name in REFERENCES:
-        run = rollout(engine, make_agent(name, engine.card), JUDGED, seed=10**6)
+        run = rollout(engine, load_agent(engine, name), JUDGED, seed=10**6)
         found[name] = summary(run.terms, run.weeks / engine.card.cycle_weeks)
     return found
 

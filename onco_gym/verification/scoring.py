@@ -7,7 +7,6 @@ regret, and its interval says how well it is known.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,16 +17,17 @@ from scipy.special import stdtrit
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.cards.load import digest
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
-from onco_gym.rewards.outcome import WEEKS_PER_YEAR
 from onco_gym.verification.amortised import network_for
 from onco_gym.verification.course import Cases, Course, Reading, Sequence, beside, follow, redrawn
-from onco_gym.verification.explain import Reason, explain
-from onco_gym.verification.reconstruct import misfit, reconstruct
-from onco_gym.verification.record import Record
+from onco_gym.verification.reasons import LostValue, explain
+from onco_gym.verification.reconstruction import misfit, reconstruct
+from onco_gym.verification.records import Record
 from onco_gym.verification.relaxed import climb
-from onco_gym.verification.solver import BRIEF, LANES, USUAL, Effort, Plans, by_lines, improve, permitted, totals_of
+from onco_gym.verification.solver import BRIEF, LANES, THOROUGH, Effort, Plans, by_lines, improve, permitted, totals_of
 
 Floats = NDArray[np.float32]
 
@@ -54,7 +54,7 @@ def optimal(
     horizon: int | None = None,
     mode: Literal["expected", "drawn", "hindsight"] = "expected",
     starts: Listed[Sequence] = (),
-    effort: Effort = USUAL,
+    effort: Effort = THOROUGH,
     iterations: int = 0,
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
@@ -113,7 +113,7 @@ def _marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[b
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class Verification:
     """What verification says of n episodes of T cycles.
 
     Attributes:
@@ -152,7 +152,7 @@ class Finding:
     done: Course
     instead: Course
     suspicion: Floats
-    reasons: tuple[tuple[Reason, ...], ...]
+    reasons: tuple[tuple[LostValue, ...], ...]
     repeated: Floats | None = None
 
     @property
@@ -175,22 +175,22 @@ def verify(
     agent: Agent | None = None,
     effort: Effort = BRIEF,
     seed: int = 0,
-    on_stage: Callable[[str, int, int], None] = lambda stage, done, of: None,
-) -> Finding:
+    progress: Progress = silent,
+) -> Verification:
     """Score episodes against the decisions that would have been best.
 
     Args:
         engine: the environment that they come from; its actions must be regimens.
-        episodes: see :func:`onco_gym.verification.record`.
+        episodes: see :func:`onco_gym.verification.record_episodes`.
         agent: who is said to have decided. It treats the patients once more, and decisions that it does not repeat are counted.
         effort: how long to look for the best sequence.
         seed: of the draws of chance, and of what is tried at random.
-        on_stage: called with (what is being done, stages done, stages in all).
+        progress: told at the start of every stage.
     """
-    stages = iter(range(1, 9))
+    stages = iter(range(8))
 
     def stage(name: str) -> None:
-        on_stage(name, next(stages), 8)
+        progress(name, next(stages), 7)
 
     n, horizon, holiday = episodes.decisions.shape[1], engine.horizon, engine.scenario.holiday
     who = episodes.who(engine)
@@ -222,7 +222,7 @@ def verify(
     reasons = explain(engine, who, done, plans.decisions, lengths, was, instead)
     stage("done")
     differs = (own.given[: len(lived)] != plans.decisions[: len(lived)]) & lived
-    return Finding(
+    return Verification(
         record=episodes,
         value=was.worth.sum(0),
         best=plans.value,

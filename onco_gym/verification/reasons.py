@@ -27,7 +27,7 @@ HARMS = 0.02
 
 
 @dataclass(frozen=True)
-class Reason:
+class LostValue:
     """One stretch of cycles in which something else would have been better.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reason:
 
 def explain(
     engine: Engine, who: Cases, done: Sequence, best: Sequence, cycles: NDArray[Any], was: Course, instead: Course
-) -> tuple[tuple[Reason, ...], ...]:
+) -> tuple[tuple[LostValue, ...], ...]:
     """For each patient, where value was lost in the first ``cycles`` (n,) of what was ``done`` (H, n), and why.
 
     What was done is turned into the best sequence stretch by stretch, from the first on; each stretch is charged with what that
@@ -60,7 +60,7 @@ def explain(
     before = value_of(engine, who, done)
     known = jax.tree.map(np.asarray, who)  # picked from one by one
     mixed = done.copy()
-    found: list[list[Reason]] = [[] for _ in range(n)]
+    found: list[list[LostValue]] = [[] for _ in range(n)]
     for number in range(max(map(len, edges), default=0)):
         some = [i for i in range(n) if number < len(edges[i])]
         for i in some:
@@ -98,7 +98,7 @@ def _reason(
     lost: float,
     was: Course,
     instead: Course,
-) -> Reason:
+) -> LostValue:
     card, scenario = engine.card, engine.scenario
     at = first + int(np.argmax(done[first:last, i] != best[first:last, i]))  # the first cycle in which they differ
     given, better = int(done[at, i]), int(best[at, i])
@@ -107,7 +107,7 @@ def _reason(
     when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
     sense = "would have been worth" if lost > SMALL else "would have made little difference, worth"
     text = f"{when}: {titles[0]} was given. {titles[1]} {sense} {lost:+.2f} quality-adjusted life years. {why}"
-    return Reason(first + 1, last, scenario.regimens[given], scenario.regimens[better], lost, cause, text)
+    return LostValue(first + 1, last, scenario.regimens[given], scenario.regimens[better], lost, cause, text)
 
 
 def _cause(

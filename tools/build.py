@@ -11,7 +11,7 @@ import numpy as np
 from rich.progress import track
 
 from onco_gym.cards import Card, card_files, load_card
-from onco_gym.cards.scenario import footprint, scenario
+from onco_gym.cards.scenarios import footprint, scenario
 from onco_gym.rewards import TERMS, UNITS, card_weights
 
 ROOT = Path(__file__).parents[1]
@@ -257,12 +257,12 @@ def draw(name: str, card: Card, path: Path) -> None:
     """Survival, progression, response and toxicity of the guideline agent, by first regimen."""
     from matplotlib.figure import Figure
 
-    from onco_gym.agents import make_agent, rollout
+    from onco_gym.agents import load_agent, rollout
     from onco_gym.interfaces.engine import make_engine
 
     engine = make_engine(card)
     n = 4096
-    runs = {agent: rollout(engine, make_agent(agent, card), n) for agent in ("guideline", "random", "best_supportive_care")}
+    runs = {agent: rollout(engine, load_agent(engine, agent), n) for agent in ("guideline", "random", "best_supportive_care")}
     guideline = runs["guideline"]
     first = guideline.given[0]
     common = [index for index in np.argsort(-np.bincount(first, minlength=len(card.regimens))) if (first == index).sum() >= 60][

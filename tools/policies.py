@@ -11,7 +11,7 @@ from rich.progress import track
 
 from onco_gym.agents import Agent, Episodes, GuidelineAgent, load_agent, rollout
 from onco_gym.evaluation.report import draw_journey
-from onco_gym.files import replacing
+from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.knowledge.panel import VERDICTS
 
@@ -155,7 +155,7 @@ def main() -> int:
         if not Path(file).exists():
             sys.exit(f"{file.relative_to(ROOT)} is missing: python baselines/run.py --env {name}-v0 --algorithm guided_ppo")
         engine = make_engine(name.lower())
-        agent = load_agent(str(file), engine)
+        agent = load_agent(engine, str(file))
         run = rollout(engine, agent, PATIENTS, SEED, keep_steps=True)
         parts.append(section(name, engine, agent, run, rollout(engine, GuidelineAgent(engine.card), PATIENTS, SEED)))
     with replacing(PAGE) as temporary:

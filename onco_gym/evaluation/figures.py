@@ -1,0 +1,389 @@
+"""The figures of an evaluation: what an agent's patients gain, how sure that is, and how it stands beside others."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement, ratio_interval
+from onco_gym.evaluation.yardsticks import PLANNER, yardstick
+from onco_gym.fairness import DivergenceReport
+from onco_gym.foundation.files import write_json
+from onco_gym.foundation.intervals import UNKNOWN, Interval, mean, mean_by_patient, rate
+from onco_gym.foundation.units import WEEKS_PER_MONTH
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.stamp import Stamp
+from onco_gym.rewards import TERMS
+from onco_gym.trials.statistics import Times
+
+RANDOM, GUIDELINE = "random", "guideline"
+"""The agents that are played beside every other: random play is 0 of the score, the guideline a known share of 100."""
+YEARS = (1, 3, 5)
+
+
+class EvaluationError(ValueError):
+    """An evaluation that cannot be made or read. The message says what was expected."""
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Episodes of one agent, patient by patient; n patients.
+
+    Attributes:
+        returns: (n,) total reward.
+        terms: name to (n,) total of each reward term.
+        weeks: (n,) lived, to the end of follow-up at most.
+        died: (n,) whether within follow-up.
+        decisions, concordant: (n,) how many, and how many of them inside the acceptability region.
+        carbon_kg: (n,) kg CO2e.
+        cost_usd: (n,) of tests that were ordered.
+        severe: (n,) whether a grade 3+ event happened.
+    """
+
+    returns: NDArray[np.float64]
+    terms: dict[str, NDArray[np.float64]]
+    weeks: NDArray[np.float64]
+    died: NDArray[np.bool_]
+    decisions: NDArray[np.int64]
+    concordant: NDArray[np.int64]
+    carbon_kg: NDArray[np.float64]
+    cost_usd: NDArray[np.float64]
+    severe: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Runs"]) -> "Runs":
+        """The runs of several parts, in order."""
+        arrays = {one.name: [getattr(part, one.name) for part in parts] for one in fields(cls) if one.name != "terms"}
+        terms = {name: np.concatenate([part.terms[name] for part in parts]) for name in TERMS}
+        return cls(terms=terms, **{name: np.concatenate(some) for name, some in arrays.items()})
+
+    @property
+    def overall(self) -> Times:
+        """Overall survival."""
+        return Times(self.weeks / WEEKS_PER_MONTH, self.died)
+
+    def to_json(self) -> dict[str, Any]:
+        """Lists by name. Every number is a float32 and is written with as few digits as tell it from the others."""
+        plain = {one.name: _listed(getattr(self, one.name)) for one in fields(self) if one.name != "terms"}
+        return {**plain, "terms": {name: _listed(values) for name, values in self.terms.items()}}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Runs":
+        """Read what :meth:`to_json` wrote."""
+        kinds = {"died": bool, "severe": bool, "decisions": np.int64, "concordant": np.int64}
+        names = [one.name for one in fields(cls) if one.name != "terms"]
+        arrays = {name: _array(content[name], kinds.get(name)) for name in names}
+        terms = {name: _array(content["terms"][name]) for name in TERMS}
+        if len({values.shape for values in (*arrays.values(), *terms.values())}) != 1 or arrays["returns"].ndim != 1:
+            raise EvaluationError("the figures of its patients are not of one length")
+        return cls(terms=terms, **arrays)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the score is measured by: 0 is the random agent, 100 the agent called ``name``.
+
+    Attributes:
+        name: of the agent at 100: the planner, or the guideline where there is no yardstick
+            (:mod:`onco_gym.evaluation.yardsticks`).
+        value: its mean return on these patients; the planner's follows from random, guideline and yardstick.
+        random: the random agent's mean return.
+        guideline: the guideline's score.
+    """
+
+    name: str
+    value: float
+    random: float
+    guideline: float
+
+    @property
+    def says(self) -> str:
+        """In words."""
+        shown = f"; the {GUIDELINE} has {self.guideline:.1f}" if self.name != GUIDELINE else ""
+        return f"100 is the {self.name} agent, 0 the {RANDOM} agent{shown}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds that the agent takes for a decision, medians; only the agent's own time.
+
+    Attributes:
+        one_us: asked about one patient.
+        batch_us: per patient, asked about ``batch`` at once.
+        batch: how many.
+    """
+
+    one_us: float
+    batch_us: float
+    batch: int
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an evaluation found. Intervals are of 95%.
+
+    Attributes:
+        agent: its name.
+        stamp: what it was made with.
+        episodes, seed: patients, and the seed of the first.
+        follow_up_months: how long patients are followed.
+        returns, iqm: mean and interquartile mean of the return.
+        score: of the mean return, 0 for random and 100 for the reference.
+        reference: what is 0 and 100.
+        terms: mean of each reward term, in its unit.
+        median_survival: months; infinite where not reached.
+        survival: share alive after so many years; None beyond follow-up.
+        qalys: quality-adjusted life years.
+        concordance: share of decisions inside the acceptability region of the panel.
+        grade3: share of patients with a grade 3+ event.
+        carbon_kg: kg CO2e per patient.
+        cost_usd: of tests per patient.
+        fairness: the exact divergence, by attribute and effect, if asked for.
+        timing: time per decision; not reproducible.
+        runs: the episodes behind it.
+    """
+
+    agent: str
+    stamp: Stamp
+    episodes: int
+    seed: int
+    follow_up_months: float
+    returns: Interval
+    iqm: Interval
+    score: Interval
+    reference: Reference
+    terms: dict[str, Interval]
+    median_survival: Interval
+    survival: dict[str, Interval | None]
+    qalys: Interval
+    concordance: Interval
+    grade3: Interval
+    carbon_kg: Interval
+    cost_usd: Interval
+    fairness: "Fairness | None"
+    timing: Timing
+    runs: Runs
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation({self.agent!r} in {self.stamp.environment}, {self.episodes:,} patients, seed {self.seed}: "
+            f"score {self.score:.1f}, return {self.returns:.3f})"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or cannot be told.
+
+        :meth:`from_json` reads it back.
+        """
+        return {
+            "agent": self.agent,
+            "stamp": self.stamp.to_json(),
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "follow_up_months": self.follow_up_months,
+            **{key: getattr(self, name).to_json() for name, key in _FIGURES.items()},
+            "reference": {**asdict(self.reference), "says": self.reference.says},
+            "terms": {name: value.to_json() for name, value in self.terms.items()},
+            "survival": {name: value and value.to_json() for name, value in self.survival.items()},
+            "fairness": self.fairness and self.fairness.to_json(),
+            "timing": asdict(self.timing),
+            "runs": self.runs.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Evaluation":
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            EvaluationError: if something is missing or not of its kind.
+        """
+        try:
+            median = content["median_survival_months"]
+            figures = {name: Interval.from_json(content[key]) for name, key in _FIGURES.items()}
+            # A median or its upper bound that was not reached is infinite; a lower bound that is missing cannot be told.
+            figures["median_survival"] = Interval.from_json(median, math.inf if median["value"] is None else math.nan)
+            if median["high"] is None and median["low"] is not None:
+                figures["median_survival"] = figures["median_survival"]._replace(high=math.inf)
+            reference = {name: content["reference"][name] for name in ("name", "value", "random", "guideline")}
+            return cls(
+                agent=str(content["agent"]),
+                stamp=Stamp.from_json(content["stamp"]),
+                episodes=int(content["episodes"]),
+                seed=int(content["seed"]),
+                follow_up_months=float(content["follow_up_months"]),
+                **figures,
+                reference=Reference(**reference),
+                terms={name: Interval.from_json(value) for name, value in content["terms"].items()},
+                survival={name: value and Interval.from_json(value) for name, value in content["survival"].items()},
+                fairness=content["fairness"] and Fairness.from_json(content["fairness"]),
+                timing=Timing(**content["timing"]),
+                runs=Runs.from_json(content["runs"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EvaluationError(f"this is not an evaluation: {type(error).__name__} {error}") from None
+
+
+_FIGURES = {
+    "returns": "return",
+    "iqm": "return_iqm",
+    "score": "score",
+    "median_survival": "median_survival_months",
+    **{name: name for name in ("qalys", "concordance", "grade3", "carbon_kg", "cost_usd")},
+}
+"""Figures with an interval, and their keys in JSON."""
+
+
+class Dependence(NamedTuple):
+    """How far decisions depend on one protected attribute, in one effect; see :mod:`onco_gym.fairness`."""
+
+    nats: Interval  # Jensen-Shannon divergence over visits, less chance
+    changed: Interval  # share of decisions that change
+    cases_changed: Interval  # share of decisions at the start of a line that change
+    chance: float  # nats that chance alone would show
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """What the policy said about patients' twins.
+
+    Attributes:
+        patients: whose twins were asked about.
+        exact: whether the policy gave probabilities.
+        attributes: by protected attribute and effect.
+    """
+
+    patients: int
+    exact: bool
+    attributes: dict[str, dict[str, Dependence]]
+
+    @classmethod
+    def of(cls, report: DivergenceReport) -> "Fairness":
+        """The figures of a report."""
+        attributes: dict[str, dict[str, Dependence]] = {
+            name: {str(effect): Dependence(c.nats, c.changed, c.cases_changed, c.chance) for effect, c in found.contrasts.items()}
+            for name, found in report.attributes.items()
+        }
+        return cls(report.patients, report.exact, attributes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+
+        def plain(one: Dependence) -> dict[str, Any]:
+            return {**{name: getattr(one, name).to_json() for name in Dependence._fields[:3]}, "chance": one.chance}
+
+        attributes = {a: {effect: plain(one) for effect, one in effects.items()} for a, effects in self.attributes.items()}
+        return {"patients": self.patients, "exact": self.exact, "attributes": attributes}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Fairness":
+        """Read what :meth:`to_json` wrote."""
+
+        def read(one: Mapping[str, Any]) -> Dependence:
+            nats, changed, cases_changed = (Interval.from_json(one[name]) for name in Dependence._fields[:3])
+            return Dependence(nats, changed, cases_changed, float(one["chance"]))
+
+        attributes = {a: {effect: read(one) for effect, one in e.items()} for a, e in content["attributes"].items()}
+        return cls(int(content["patients"]), bool(content["exact"]), attributes)
+
+
+def write_evaluation(path: str | os.PathLike[str], evaluation: Evaluation) -> None:
+    """Write an evaluation as JSON, whole or not at all."""
+    write_json(path, evaluation.to_json())
+
+
+def read_evaluation(path: str | os.PathLike[str]) -> Evaluation:
+    """Read what :func:`write_evaluation` wrote.
+
+    Raises:
+        EvaluationError: if the file is damaged or something else.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # OSError is clear by itself
+        raise EvaluationError(f"{path}: is not JSON: {error}") from None
+    try:
+        return Evaluation.from_json(content)
+    except EvaluationError as error:
+        raise EvaluationError(f"{path}: {error}") from None
+
+
+def improvement(first: Evaluation, second: Evaluation, seed: int = 0) -> Interval:
+    """How likely a patient of ``first`` has a higher return than another of ``second``; ties count half."""
+    return probability_of_improvement(first.runs.returns[:, None], second.runs.returns[:, None], seed=seed)
+
+
+def summarise(
+    engine: Engine,
+    name: str,
+    seed: int,
+    runs: Runs,
+    random: Runs,
+    reference: Runs,
+    report: DivergenceReport | None,
+    timing: Timing,
+) -> Evaluation:
+    """The figures of ``runs``, beside those of the random and the guideline agent on the same patients."""
+    n = len(runs)
+    share = ratio_interval(runs.returns - random.returns, reference.returns - random.returns, seed=seed)
+    known = yardstick(engine)
+    name_of_best, reach = (PLANNER, known.reach) if known else (GUIDELINE, 1.0)
+    score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
+    zero, hundred = float(random.returns.mean()), float(reference.returns.mean())
+    follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
+    overall = runs.overall
+    survival = {str(year): _known(rate(overall.months >= 12 * year), n) if 12 * year <= follow_up else None for year in YEARS}
+    judged = bool(engine.terms & {"guideline", "fairness"})
+    return Evaluation(
+        agent=name,
+        stamp=engine.stamp,
+        episodes=n,
+        seed=seed,
+        follow_up_months=follow_up,
+        returns=_known(mean(runs.returns), n),
+        iqm=_known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
+        score=_known(score, n),
+        reference=Reference(name_of_best, zero + reach * (hundred - zero), zero, 100 / reach),
+        terms={term: _known(mean(values), n) for term, values in runs.terms.items()},
+        median_survival=_known(overall.median(), n),
+        survival=survival,
+        qalys=_known(mean(runs.terms["outcome"]), n),
+        concordance=_concordance(runs) if judged else UNKNOWN,
+        grade3=_known(rate(runs.severe), n),
+        carbon_kg=_known(mean(runs.carbon_kg), n),
+        cost_usd=_known(mean(runs.cost_usd), n),
+        fairness=None if report is None else Fairness.of(report),
+        timing=timing,
+        runs=runs,
+    )
+
+
+def _concordance(runs: Runs) -> Interval:
+    """The share of decisions inside the region; patients are independent, decisions on one are not."""
+    n = len(runs.decisions)
+    counts = np.stack([runs.concordant, runs.decisions - runs.concordant], 1).ravel()
+    found = mean_by_patient(np.repeat(np.arange(n), runs.decisions), np.repeat(np.tile([1.0, 0.0], n), counts))
+    return _known(Interval(found.value, max(found.low, 0.0), min(found.high, 1.0)), n)
+
+
+def _known(found: Interval, n: int) -> Interval:
+    """What was found; a single patient tells nothing of the spread."""
+    return found if n > 1 else Interval(found.value, math.nan, math.nan)
+
+
+def _listed(values: NDArray[Any]) -> list[Any]:
+    if values.dtype.kind != "f":
+        return values.tolist()
+    return [float(str(value)) for value in values.astype(np.float32)]  # 0.1, and not the 17 digits of the float64 next to it
+
+
+def _array(values: Any, kind: Any = None) -> NDArray[Any]:
+    return np.asarray(values, kind) if kind else np.asarray(values, np.float32).astype(np.float64)

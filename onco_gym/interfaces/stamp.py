@@ -1,0 +1,57 @@
+"""The stamp of a result: what it was made with."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+class StampError(ValueError):
+    """A stamp that cannot be read, or results that were made with something else."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the results of an engine depend on, beside the agent and the seed. Every file of results carries one.
+
+    Attributes:
+        environment: id of the environment.
+        card_digest: of the card's content.
+        cohort_digest: SHA-256 of the patients.
+        weights: reward weights by term.
+        horizon: cycles until truncation.
+        version: of onco_gym.
+    """
+
+    environment: str
+    card_digest: str
+    cohort_digest: str
+    weights: Mapping[str, float]
+    horizon: int
+    version: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that ``json.dumps`` can write."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Stamp":
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            StampError: if something is missing or of the wrong type.
+        """
+        wanted = {"environment": str, "card_digest": str, "cohort_digest": str, "weights": dict, "horizon": int, "version": str}
+        if not isinstance(content, dict) or any(not isinstance(content.get(name), kind) for name, kind in wanted.items()):
+            raise StampError(f"the stamp is not an object with {', '.join(wanted)}")
+        return cls(**{name: content[name] for name in wanted})
+
+    def check(self, other: "Stamp") -> None:
+        """Compare with the stamp of the engine that is to replay or judge these results. The version may differ.
+
+        Raises:
+            StampError: naming the first thing that differs.
+        """
+        for name in ("environment", "card_digest", "cohort_digest", "weights", "horizon"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs:
+                raise StampError(f"made with {name} {ours!r}, and the present one is {theirs!r}")
