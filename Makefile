@@ -21,7 +21,7 @@ demo: .venv/.demo
 baselines: .venv/.demo .venv-d3rlpy/.installed
 	$(BIN)/python baselines/run.py
 	$(BIN)/python baselines/table.py
-	$(BIN)/python docs/policies.py
+	$(BIN)/python tools/policies.py
 
 test: .venv/.test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -39,11 +39,11 @@ bench: .venv/.bench .venv-gymnax/.installed
 	$(BIN)/python benchmarks/speed.py --gymnax-python $(PEER) --json runs/speed.json --plot runs/speed.png
 
 docs: .venv/.core
-	$(BIN)/python docs/build.py
-	$(BIN)/python docs/reproduce.py
-	$(BIN)/python docs/dosing.py
-	$(BIN)/python docs/pareto.py
-	$(BIN)/python docs/workflow.py
+	$(BIN)/python tools/build.py
+	$(BIN)/python tools/reproduce.py
+	$(BIN)/python tools/dosing.py
+	$(BIN)/python tools/pareto.py
+	$(BIN)/python tools/workflow.py
 
 clean:
 	rm -rf .venv .venv-gymnax .venv-d3rlpy runs

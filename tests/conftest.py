@@ -10,15 +10,16 @@ import jax
 import pytest
 
 import onco_gym
-from onco_gym.cards import load_card
+from onco_gym.cards import card_files, load_card
 from onco_gym.interfaces.engine import make_engine
 
 jax.config.update("jax_numpy_dtype_promotion", "standard")
 
+ROOT = Path(__file__).parents[1]
 IDS = onco_gym.registered_ids()
 # Every disease in its plain form and every kind of one disease; the others take long to compile.
 EVERY = [pytest.param(env_id, marks=() if "NSCLC" in env_id or env_id.count("-") == 1 else pytest.mark.slow) for env_id in IDS]
-CARDS = ("nsclc", "breast", "colorectal", "melanoma")
+CARDS = ("nsclc", *(name for name in card_files() if name != "nsclc"))
 OTHERS_SLOW = [CARDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CARDS[1:])]
 """For what takes long on every card."""
 

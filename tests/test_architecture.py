@@ -8,19 +8,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = [
     "version",
-    "files",
-    "pages",
-    "workers",
+    "foundation",
     "cards",
-    "registration",
     "knowledge",
     "patients",
     "simulator",
     "rewards",
     "interfaces",
     "agents",
-    "trials",
     "journeys",
+    "trials",
     "fairness",
     "verification",
     "evaluation",
@@ -50,6 +47,31 @@ def test_imports_go_one_way():
                 assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{relative} imports {name}"
 
 
+def test_no_module_has_the_name_of_a_function_in_it():
+    """Else ``from room import name`` means one or the other, by the order of imports."""
+    for path in (ROOT / "onco_gym").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            assert not (isinstance(node, ast.FunctionDef) and node.name == path.stem), path
+
+
+def test_no_public_name_means_two_things():
+    """A class has one name in the whole package, and no other class has it."""
+    seen = {}
+    for path in (ROOT / "onco_gym").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                assert node.name not in seen, f"{node.name} is in {seen[node.name]} and in {path}"
+                seen[node.name] = path
+
+
+def test_tests_mirror_the_rooms():
+    """Every room has a folder of tests, and every folder of tests a room or a folder beside the package."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
+    rooms = set(ROOMS) - {"version", "testing"}  # the conformance checks are run by tests/interfaces
+    assert rooms <= folders
+    assert folders - rooms <= {path.name for path in ROOT.iterdir() if path.is_dir()}
+
+
 def test_the_simulator_knows_only_jax_and_numpy():
     allowed = {"jax", "numpy", "onco_gym", "typing", "enum", "functools", "operator", "collections"}
     for path in (ROOT / "onco_gym" / "simulator").glob("*.py"):
@@ -57,7 +79,7 @@ def test_the_simulator_knows_only_jax_and_numpy():
 
 
 def test_generated_pages_are_what_the_cards_say():
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "build.py"), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from build import NOTE, ROOT, table
@@ -57,7 +56,7 @@ after four published medians (72 months at most) of an arm without immunotherapy
 exponential curve of the published median: published curves lie near it or below. The main aims are those for PFS, OS, PFS
 hazard ratios, and the response and grade 3+ rates of fitted arms; the others are secondary.
 """
-LIMITS = Path(__file__).parent / "calibration_limits.md"
+LIMITS = ROOT / "docs" / "calibration_limits.md"
 
 
 def pooled_row(figures: Sequence[Figure]) -> tuple[str, str, str, int, str]:

@@ -1,6 +1,6 @@
 """Golden rollouts: what each environment gave when its results were last settled.
 
-``python tests/golden.py`` writes them anew; CHANGELOG.md then says why.
+``python tools/golden.py`` writes them anew; CHANGELOG.md then says why.
 """
 
 import json
@@ -12,7 +12,7 @@ import numpy as np
 import onco_gym
 from onco_gym.testing import sample
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "tests" / "golden"
 EPISODES, SEED = 12, 2026
 
 

@@ -3,12 +3,12 @@
 import copy
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3 import A2C, DQN, PPO, SAC
@@ -294,7 +294,7 @@ def test_evaluate_policy():
 @pytest.mark.slow
 def test_the_example_in_one_file_learns_and_writes_a_policy(tmp_path):
     """At least two updates, in a process of its own as a user runs it."""
-    script = Path(__file__).parents[1] / "docs" / "examples" / "cleanrl_ppo.py"
+    script = ROOT / "docs" / "examples" / "cleanrl_ppo.py"
     settings = ["--total-steps", "2048", "--n-envs", "32", "--n-steps", "32", "--save", str(tmp_path / "policy.onnx")]
     done = subprocess.run([sys.executable, str(script), *settings], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,13 +1,8 @@
 """The baselines: runs that are kept, found again and made into a page."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
-
 import run
 import table
 

@@ -1,14 +1,9 @@
 """What docs/verification.md says of inverse verification, on every card; slow."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import verification as figures
+from conftest import CARDS
 
-CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("card", CARDS)]
 
 
