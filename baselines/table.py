@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,38 +170,55 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    """Write the page and the figures."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    found = read()
-    found = {name: runs for name, runs in found.items() if {"random", "guideline"} <= set(runs)}
-    if not found:
-        sys.exit("there are no runs: python baselines/run.py")
+def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, list[Entry]]:
+    """The entries of every environment, those whose actions are regimens first."""
     plain = [name for name in environments("regimen") if name in found]
     every = {}
     for name in (*plain, *(name for name in found if name not in plain)):
         known = yardstick(make_engine(name))
         every[name] = entries(found[name], known.reach if known else 1.0)
-    draw_scores({name: every[name] for name in plain}, FIGURES / "scores.png")
-    draw_curves({name: found[name] for name in plain}, FIGURES / "curves.png")
-    together: dict[str, Floats] = {}
+    return every
+
+
+def together(every: Mapping[str, list[Entry]]) -> dict[str, Floats]:
+    """(seeds, environments) scores of the algorithms that were run in every environment, but for the two that the score is measured by."""
+    scores = {}
     for algorithm in NAMES:
-        rows = [row for name in plain for row in every[name] if row.algorithm == algorithm]
-        if len(rows) == len(plain) and algorithm not in ("random", "guideline"):
+        rows = [row for entries in every.values() for row in entries if row.algorithm == algorithm]
+        if len(rows) == len(every) and algorithm not in ("random", "guideline"):
             fewest = min(len(row.by_seed) for row in rows)
-            together[algorithm] = np.array([row.by_seed[:fewest] for row in rows]).T
-    profiled = {name: values for name, values in together.items() if len(values) > 1}
-    if profiled:
-        draw_profiles(profiled, FIGURES / "profiles.png")
+            scores[algorithm] = np.array([row.by_seed[:fewest] for row in rows]).T
+    return scores
+
+
+def page(every: Mapping[str, list[Entry]], scores: Mapping[str, Floats], profiled: bool) -> str:
+    """The text of baselines/README.md."""
     lines = ["| | interquartile mean of the score | 95% interval |", "|---|---|---|"]
-    for name, values in sorted(together.items(), key=lambda pair: -float(interquartile_mean(pair[1]))):
+    for name, values in sorted(scores.items(), key=lambda pair: -float(interquartile_mean(pair[1]))):
         interval = bootstrap_interval(values, interquartile_mean)
         lines.append(f"| {NAMES[name]} | {interval.value:.0f} | {interval.low:.0f} to {interval.high:.0f} |")
-    parts = [f"## {name}\n\n{table(every[name])}" for name in every]
+    parts = [f"## {name}\n\n{table(rows)}" for name, rows in every.items()]
     picture = "\n\n![Performance profiles](figures/profiles.png)" if profiled else ""
-    text = (HERE / "page.md").read_text("utf-8").format(together="\n".join(lines) + picture, tables="\n\n".join(parts))
+    text = (HERE / "page.md").read_text("utf-8")
+    return text.format(together="\n".join(lines) + picture, tables="\n\n".join(parts))
+
+
+def main() -> None:
+    """Write the page and the figures."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    found = {name: runs for name, runs in read().items() if {"random", "guideline"} <= set(runs)}
+    if not found:
+        sys.exit("there are no runs: python baselines/run.py")
+    every = scored(found)
+    plain = {name: every[name] for name in environments("regimen") if name in every}
+    draw_scores(plain, FIGURES / "scores.png")
+    draw_curves({name: found[name] for name in plain}, FIGURES / "curves.png")
+    scores = together(plain)
+    profiled = {name: values for name, values in scores.items() if len(values) > 1}
+    if profiled:
+        draw_profiles(profiled, FIGURES / "profiles.png")
     with replacing(PAGE) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(page(every, scores, bool(profiled)), encoding="utf-8")
     print(f"{sum(len(runs) for one in found.values() for runs in one.values())} runs: {PAGE.relative_to(HERE.parent)}")
 
 
