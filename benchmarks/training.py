@@ -57,9 +57,10 @@ def main() -> None:
     share = 10 if arguments.quick else 1
     singles = DummyVecEnv([lambda: gym.make(ENV_ID)] * 8)
     many = onco_gym.make_sb3(ENV_ID, n_envs=1024, seed=0, monitor=False)
+    settings = {"n_steps": 32, "batch_size": 4096, "n_epochs": 4}
     contenders = {
         "SB3 PPO, 8 single environments, defaults": sb3(PPO("MlpPolicy", singles, device="cpu"), 16_384 // share),
-        "SB3 PPO, make_sb3 x1,024": sb3(PPO("MlpPolicy", many, n_steps=32, batch_size=4096, n_epochs=4, device="cpu"), 262_144 // share),
+        "SB3 PPO, make_sb3 x1,024": sb3(PPO("MlpPolicy", many, device="cpu", **settings), 262_144 // share),
         "JAX PPO x2,048": jax_ppo(1_048_576 // share),
     }
     rates: dict[str, list[float]] = {name: [] for name in contenders}
