@@ -411,7 +411,7 @@ def _checked_terms(terms: Any) -> tuple[str, ...]:
         return tuple(TERMS)
     if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
         raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
-    return tuple(sorted(set(terms)))
+    return tuple(name for name in TERMS if name in terms)  # in one order, so that equal engines are shared
 
 
 def _remade(

@@ -1,5 +1,6 @@
 import functools
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from onco_gym import workers
+from onco_gym.foundation import workers
 from onco_gym.foundation.workers import WorkError, connected, spread
 
 
@@ -24,6 +25,14 @@ def returns(seed):
 
     run = rollout(make_engine("melanoma", horizon=20, terms=("outcome",)), RandomAgent(seed), 256, seed, keep_observations=True)
     return run.returns, run.observations
+
+
+def returns_on(engine, seed):
+    """The same of an engine that the worker is given."""
+    from onco_gym.agents import RandomAgent, rollout
+
+    run = rollout(engine, RandomAgent(seed), 64, seed)
+    return run.returns, run.stamp
 
 
 def dies_once(folder, number):
@@ -72,16 +81,16 @@ def cluster():
 
 def test_results_are_in_order_and_progress_is_told():
     seen = []
-    assert spread(double, [3, 1, 2], on_done=lambda *at: seen.append(at)) == [6, 2, 4]
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert spread(double, [3, 1, 2], progress=lambda *at: seen.append(at), stage="numbers") == [6, 2, 4]
+    assert seen == [("numbers", 1, 3), ("numbers", 2, 3), ("numbers", 3, 3)]
     assert spread(double, []) == []
 
 
 @pytest.mark.usefixtures("cluster")
 def test_ray_gives_results_in_order_and_tells_progress():
     seen = []
-    assert spread(double, list(range(7)), "ray", on_done=lambda *at: seen.append(at)) == [2 * i for i in range(7)]
-    assert seen == [(i + 1, 7) for i in range(7)]
+    assert spread(double, list(range(7)), "ray", progress=lambda *at: seen.append(at)) == [2 * i for i in range(7)]
+    assert seen == [("tasks", i + 1, 7) for i in range(7)]
     assert spread(double, [], "ray") == []
 
 
@@ -90,6 +99,41 @@ def test_a_rollout_is_the_same_to_the_digit_here_and_there():
     for here, there in zip(spread(returns, [5]), spread(returns, [5], "ray"), strict=True):
         assert np.array_equal(here[0], there[0])
         assert np.array_equal(here[1], there[1])
+
+
+def own_engine():
+    """An engine with patients of its own, which no other shares."""
+    from onco_gym.cards import load_card
+    from onco_gym.interfaces.engine import make_engine
+    from onco_gym.patients import default_generator
+
+    patients = default_generator(load_card("melanoma")).sample(50, seed=3)
+    return make_engine("Melanoma", cohort=patients, weights={"carbon": 0.5}, horizon=12, terms=("outcome", "carbon"))
+
+
+def test_an_engine_survives_the_way_to_a_worker():
+    from onco_gym.interfaces.engine import make_engine
+
+    shared = make_engine("NSCLC", horizon=7)
+    assert pickle.loads(pickle.dumps(shared)) is shared, "one that is there already need not be compiled again"
+    for kind in ("regimen", "dose", "workflow"):
+        plain = make_engine("nsclc", kind=kind, horizon=7)
+        assert pickle.loads(pickle.dumps(plain)).id == plain.id
+    one = own_engine()
+    other = pickle.loads(pickle.dumps(one))
+    assert other is not one
+    assert (other.stamp, other.terms, other.id) == (one.stamp, one.terms, one.id)
+    here, there = (returns_on(engine, 5)[0] for engine in (one, other))
+    assert np.array_equal(here, there)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_gets_the_engine_that_it_is_sent():
+    engine = own_engine()
+    task = functools.partial(returns_on, engine)
+    (here,), (there,) = spread(task, [5]), spread(task, [5], "ray")
+    assert np.array_equal(here[0], there[0])
+    assert here[1] == there[1] == engine.stamp
 
 
 @pytest.mark.usefixtures("cluster")
@@ -113,9 +157,9 @@ def test_a_task_that_always_kills_its_worker_is_named(monkeypatch):
 
 @pytest.mark.usefixtures("cluster")
 def test_an_error_of_the_function_comes_through():
-    for engine in ("local", "ray"):
+    for where in ("local", "ray"):
         with pytest.raises(ValueError, match="the agent answered wrongly: seven") as caught:
-            spread(fails, [1, 2, 3], engine)
+            spread(fails, [1, 2, 3], where)
         assert (type(caught.value).__name__, str(caught.value)) == ("AgentError", "the agent answered wrongly: seven")
     with pytest.raises(WorkError, match=r"^AwkwardError: 1 and 1$"):  # one that cannot be pickled, in words
         spread(awkward, [1], "ray")
@@ -124,7 +168,7 @@ def test_an_error_of_the_function_comes_through():
 def test_what_cannot_be_used_is_refused_in_one_line(monkeypatch):
     with pytest.raises(WorkError, match="expected one of local, ray"):
         spread(double, [1], "dask")
-    with pytest.raises(WorkError, match="needs the engine ray"):
+    with pytest.raises(WorkError, match="an address needs ray workers"):
         spread(double, [1], "local", "here:1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(WorkError, match=r"pip install .onco_gym\[ray\]"):
@@ -157,7 +201,8 @@ def test_a_cluster_that_runs_already_is_joined_and_left_running():
 import subprocess, sys, ray
 from onco_gym.foundation.workers import spread
 address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
-other = f"import ray; from onco_gym.foundation.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+call = f"print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+other = f"import ray; from onco_gym.foundation.workers import spread; {call}"
 print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
 print(spread(len, ["abc"], "ray"), ray.is_initialized())
 """
