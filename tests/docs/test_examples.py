@@ -13,6 +13,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 @pytest.mark.parametrize(
     ("library", "script", "options", "said"),
     [
+        ("torch", "cleanrl_ppo.py", ("--total-steps", "2048", "--n-envs", "64", "--n-steps", "16"), "steps 2048  return"),
         ("torchrl", "torchrl_ppo.py", ("--frames", "4000"), "4000 frames, return per episode"),
         ("ray.rllib.algorithms.ppo", "rllib_ppo.py", ("--iterations", "1"), "iteration 1: return per episode"),
     ],

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onco_gym.agents import AgentError, GuidelineAgent, rollout
 from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, dosed, time_to_progression, without_death
 from onco_gym.cards import load_card
+from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.dosing import PAUSE
 from onco_gym.interfaces.engine import Seat, make_engine, stream_of
 from onco_gym.patients import CausalGenerator
@@ -280,7 +281,7 @@ def test_adaptive_dosing_beats_the_maximum_dose_in_time_to_progression(arms, reg
     (continuous, _), (adaptive, progressed) = (
         time_to_progression(card, runs[regimen, arm]) for arm in ("continuous", "adaptive")
     )
-    gain = (adaptive - continuous) / 4.348
+    gain = (adaptive - continuous) / WEEKS_PER_MONTH
     assert gain.mean() > max(3 * gain.std() / np.sqrt(len(gain)), 1.0)
     assert (gain > 0).mean() > 2 * (gain < 0).mean()
     assert progressed.mean() > 0.7

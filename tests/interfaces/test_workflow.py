@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import CARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -595,6 +596,6 @@ def test_information_has_value_in_colorectal_cancer_too():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nsclc", "breast", "colorectal", "melanoma"])
+@pytest.mark.parametrize("name", CARDS)
 def test_information_has_value_on_every_card(name):
     check_the_value_of_information(name, 4000)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import CARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from onco_gym.simulator.observation import is_scheduled
 from onco_gym.simulator.survival import hazard
 from onco_gym.simulator.transition import USUAL_ORDERS, step
 
-CARD = st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"])
+CARD = st.sampled_from(CARDS)
 N = 16
 
 
@@ -126,7 +127,7 @@ def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choi
     assert (longer >= total - 1e-6).all()
 
 
-@pytest.mark.parametrize("name", ["nsclc", "breast", "colorectal", "melanoma"])
+@pytest.mark.parametrize("name", CARDS)
 def test_the_dead_gain_nothing(name):
     engine, sampled, _ = compiled(name)
     journey = journeys(engine, 1)
