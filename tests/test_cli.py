@@ -228,9 +228,10 @@ def test_errors_are_one_line(capsys, monkeypatch, tmp_path, arguments, named):
 
 
 def test_a_broken_card_is_one_line(capsys, tmp_path):
-    for text in ("x = [", card_files()["nsclc"].read_text().replace("cycle_weeks = 3", "cycle_weeks = -3", 1)):
+    text = card_files()["nsclc"].read_text()
+    for weeks in ("[", "-3", "true", "9" * 400, "9" * 5000, "[" * 1500):
         path = tmp_path / "broken.toml"
-        path.write_text(text)
+        path.write_text(text.replace("cycle_weeks = 3", f"cycle_weeks = {weeks}", 1))
         code, _, err = run(capsys, "show", path)
         assert (code, err.count("\n")) == (2, 1)
         assert "broken.toml" in err

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST = 1e12
+"""Largest magnitude of a number on a card. The simulator has single precision, in which products of larger ones overflow."""
 Levels = Mapping[str, tuple[str, ...] | None]
 """What an expression may name: categorical variables with their levels, all others with None."""
 
@@ -89,8 +91,8 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
 
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
-            if abs(value) > 1e12:
-                raise ExpressionError(f"{text!r} holds a number beyond 1e12")
+            if abs(value) > LARGEST:
+                raise ExpressionError(f"{text!r} holds a number beyond {LARGEST:g}")
             return lambda _: value
         case ast.Name(id=name):
             if name not in levels:
