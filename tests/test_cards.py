@@ -216,6 +216,10 @@ LEVELS = {"age": None, "driver": ("none", "ALK"), "ALK": None}
         "driver in []",
         "driver == ['none', 'ALK']",
         "age > " + "9" * 400,
+        "age > " + "9" * 5000,
+        "age > 1e999",
+        "not " * 300 + "ALK",
+        "age" + " + 1" * 300,
         "driver == 'ALK' == 'none'",
     ],
 )
@@ -233,6 +237,13 @@ def test_nested_comparisons_cost_no_more_than_their_length():
     start = time.perf_counter()
     parse(text, LEVELS)
     assert time.perf_counter() - start < 1
+
+
+def test_why_an_expression_cannot_be_read():
+    with pytest.raises(ExpressionError, match="too deeply nested"):
+        parse("-" * 300 + "age", LEVELS)
+    with pytest.raises(ExpressionError, match="surrogates not allowed"):
+        parse("age > 1\udcff", LEVELS)
 
 
 @pytest.mark.parametrize("text", ["1 / 0 > age", "-ALK > 0"])
