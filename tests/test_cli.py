@@ -204,6 +204,7 @@ WRONG = [
     (("rollout", "NSCLC", "--json", "."), "--json"),
     (("rollout", "NSCLC", "--cohort", "nowhere.parquet"), "nowhere.parquet"),
     (("rollout", "NSCLC", "--cohort", __file__), "Parquet"),
+    (("calibrate", "nsclc", "--output", "out.txt"), ".toml"),
     (("cohort", "nsclc"), "--out"),
     (("cohort", "nsclc", "--where", "age >", "--out", "x.parquet"), "age >"),
     (("cohort", "nsclc", "--where", "height > 2", "--out", "x.parquet"), "'height'"),
