@@ -2,8 +2,11 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -16,7 +19,28 @@ from onco_gym.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 1 nobody reads the output, 2 the user's error, 130 interrupted."""
+    """Run a command and return its exit code: 0 done, 1 nobody reads the output, 2 the user's error, 130 interrupted.
+
+    A command that is terminated cleans up as one that is interrupted, and exits with 143.
+    """
+    with _terminable():
+        return _main(argv)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM, which would end the process on the spot, raise SystemExit."""
+    plain = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    if plain:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        if plain:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             if hasattr(sys.stdout, "reconfigure"):

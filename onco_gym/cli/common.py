@@ -13,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from onco_gym.foundation.files import replaced
 from onco_gym.interfaces.registry import NAMESPACE, registered_ids
 
 COLUMNS = (SpinnerColumn(), *Progress.get_default_columns()[:-1], TimeElapsedColumn())
@@ -33,7 +34,12 @@ def whole(low: int, high: int, text: str) -> int:
 def target(text: str) -> Path:
     """A file that can be written; found out before the work, not after it."""
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+    file = replaced(path)
+    if file is None:
+        fine = os.access(path, os.W_OK)
+    else:
+        fine = not file.is_dir() and file.parent.is_dir() and os.access(file.parent, os.W_OK | os.X_OK)
+    if not fine:
         raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists and can be written to")
     return path
 

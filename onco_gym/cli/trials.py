@@ -167,6 +167,8 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     from onco_gym.trials.calibration import Fit, calibrate, moved
 
     output = arguments.output or card_files().get(name, Path(name))
+    if output.suffix != ".toml":
+        raise UsageError(f"--output {output}: expected a file that ends in .toml, as cards do")
     state = output.with_name(f"{output.stem}.calibration.json")
     with _bar("compiling", None) as (move, say):
 

@@ -204,9 +204,13 @@ WRONG = [
     (("rollout", "NSCLC", "--json", "."), "--json"),
     (("rollout", "NSCLC", "--cohort", "nowhere.parquet"), "nowhere.parquet"),
     (("rollout", "NSCLC", "--cohort", __file__), "Parquet"),
+    (("calibrate", "nsclc", "--output", "out.txt"), ".toml"),
     (("cohort", "nsclc"), "--out"),
     (("cohort", "nsclc", "--where", "age >", "--out", "x.parquet"), "age >"),
     (("cohort", "nsclc", "--where", "height > 2", "--out", "x.parquet"), "'height'"),
+    (("cohort", "nsclc", "--where", "age > " + "9" * 5000, "--out", "x.parquet"), "5006 characters"),
+    (("cohort", "nsclc", "--where", "age > 1e999", "--out", "x.parquet"), "1e999"),
+    (("cohort", "nsclc", "--where", "not " * 300 + "EGFR_L858R", "--out", "x.parquet"), "too deeply nested"),
     (("cohort", "nsclc", "--where", "1 / 0 > age", "--out", "x.parquet"), "1 / 0"),
     (("cohort", "nsclc", "--where", "-EGFR_L858R > 0", "--out", "x.parquet"), "EGFR_L858R"),
     (("cohort", "nsclc", "--do", "age", "--out", "x.parquet"), "NAME=VALUE"),
@@ -228,9 +232,10 @@ def test_errors_are_one_line(capsys, monkeypatch, tmp_path, arguments, named):
 
 
 def test_a_broken_card_is_one_line(capsys, tmp_path):
-    for text in ("x = [", card_files()["nsclc"].read_text().replace("cycle_weeks = 3", "cycle_weeks = -3", 1)):
+    text = card_files()["nsclc"].read_text()
+    for weeks in ("[", "-3", "true", "9" * 400, "9" * 5000, "[" * 1500):
         path = tmp_path / "broken.toml"
-        path.write_text(text)
+        path.write_text(text.replace("cycle_weeks = 3", f"cycle_weeks = {weeks}", 1))
         code, _, err = run(capsys, "show", path)
         assert (code, err.count("\n")) == (2, 1)
         assert "broken.toml" in err
