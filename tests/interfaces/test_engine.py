@@ -3,11 +3,12 @@
 import pickle
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 
 import onco_gym as og
-from onco_gym.interfaces.engine import EngineError, make_engine, seeds_from
+from onco_gym.interfaces.engine import EngineError, Seat, make_engine, seeds_from
 from onco_gym.interfaces.registry import KINDS, UnknownEnvironmentError, environments, find_environment
 from onco_gym.interfaces.stamp import Stamp, StampError
 
@@ -194,3 +195,16 @@ def test_long_things_have_short_names():
     engine = make_engine("nsclc")
     for thing in (engine, engine.cohort, og.rollout(make_engine("nsclc", **SHORT), og.load_agent(engine, "guideline"), 4)):
         assert len(repr(thing)) < 120
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_keeps_every_type_of_number(kind):
+    """What strict promotion would protect: nothing in a patient's state drifts to another type, and nothing is 64 bits wide."""
+    engine = make_engine("nsclc", kind=kind, **SHORT)
+    one = jax.ShapeDtypeStruct((3,), np.uint32)
+    encounter, *_ = jax.eval_shape(engine.admit, Seat(one, one))
+    action = jax.ShapeDtypeStruct((3, *engine.kind.space.shape), np.float32 if kind == "dose" else np.int32)
+    after, _, observation, mask, outcome = jax.eval_shape(engine.step, encounter, jax.eval_shape(engine.tally), action)
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(encounter)]
+    assert (observation.dtype, mask.dtype, outcome.reward.dtype) == (np.float32, bool, np.float32)
+    assert all(leaf.dtype.itemsize <= 4 for leaf in jax.tree.leaves((after, outcome)))
