@@ -13,7 +13,7 @@ import pytest
 from onco_gym.agents import AgentError, OnnxAgent, save_mlp_onnx
 from onco_gym.agents import onnx_check as check
 from onco_gym.agents.onnx_shapes import OPERATORS
-from onco_gym.agents.onnxfile import _field, _packed, _value
+from onco_gym.agents.onnxfile import _field, _packed, _value, labelled
 from onco_gym.interfaces.engine import make_engine
 
 POLICIES = Path(__file__).parents[1] / "baselines" / "policies"
@@ -28,7 +28,7 @@ def engine():
 
 @pytest.fixture(scope="module")
 def policy(engine, tmp_path_factory):
-    """A small policy."""
+    """A small policy, with its checksum."""
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("policy") / "policy.onnx"
     sizes = ((FEATURES, 8), (8, ANSWERS))
     save_mlp_onnx(path, [(rng.normal(size=size), rng.normal(size=size[1])) for size in sizes], engine)
@@ -118,8 +118,40 @@ def read(content, engine):
             return None
 
 
-def test_damage_is_an_answer_or_our_error(policy, engine):
-    for one in flipped(policy):
+def test_a_changed_byte_is_found_by_the_checksum(policy, engine):
+    seen = np.random.default_rng(1).random((50, FEATURES), np.float32)
+    expected = OnnxAgent(policy, engine).scores(seen)
+    tail = [policy[:-80] + one for one in flipped(policy[-80:])]  # the checksum itself
+    for one in (*flipped(policy), *tail):
+        agent = read(one, engine)
+        if agent is not None:
+            np.testing.assert_array_equal(agent.scores(seen), expected)
+    assert all(read(one + policy[-76:], engine) is None for one in flipped(check.unsealed(policy)))
+
+
+def test_a_checksum_that_does_not_match_is_told(policy, engine, tmp_path):
+    path, middle = tmp_path / "mine.onnx", len(policy) // 2
+    path.write_bytes(policy[:middle] + bytes([policy[middle] ^ 1]) + policy[middle + 1 :])
+    with pytest.raises(AgentError, match=r"mine\.onnx does not match its checksum: it was damaged or changed"):
+        OnnxAgent(path, engine)
+    with pytest.raises(AgentError, match="goes on after its checksum"):
+        OnnxAgent(policy + _field(6, b"a remark"), engine)
+
+
+def test_a_checksum_is_renewed_and_can_be_left_out(policy, engine):
+    bare = check.unsealed(policy)
+    assert len(bare) == len(policy) - 76
+    assert check.unsealed(bare) == bare
+    assert check.sealed(bare) == policy
+    assert "sha256" not in OnnxAgent(bare, engine).metadata
+    again = labelled(policy, engine)
+    assert again.count(b"sha256") == 1
+    for one in (bare, again):
+        assert OnnxAgent(one, engine).metadata == OnnxAgent(policy, engine).metadata
+
+
+def test_damage_without_a_checksum_is_an_answer_or_our_error(policy, engine):
+    for one in flipped(check.unsealed(policy)):
         agent = read(one, engine)
         assert agent is None or np.isfinite(agent.scores(np.zeros((2, FEATURES)))).all()
 

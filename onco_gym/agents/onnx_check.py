@@ -2,8 +2,12 @@
 
 :class:`Model` reads the whole file and refuses what a policy has no use for. It works out the shape of all that the file
 computes, and refuses a file that would take too much memory or time: a few bytes can ask for gigabytes.
+
+Files that this package writes end with a checksum, see :func:`sealed`. It guards against damage, not against malice: whoever
+changes a file can write a new one, or leave it out. Files without one, such as those of other exporters, are read as well.
 """
 
+import hashlib
 import math
 from typing import NamedTuple
 
@@ -19,6 +23,19 @@ WORK = 2**30
 """Multiplications for each patient of a batch. Reading or writing a number counts as 16 of them."""
 _TOUCH = 16
 _OLDEST = 11  # version of ONNX's operators
+_SEAL = b"\x72\x4a\x0a\x06sha256\x12\x40"  # a property of the model named sha256, up to its 64 digits
+_CHANGED = "it was damaged or changed after it was written"
+
+
+def sealed(content: bytes) -> bytes:
+    """A file with a checksum: its last field is a property ``sha256``, of all bytes before that field."""
+    return content + _SEAL + hashlib.sha256(content).hexdigest().encode()
+
+
+def unsealed(content: bytes) -> bytes:
+    """A file without its checksum, if it has one."""
+    end = len(content) - len(_SEAL) - 64
+    return content[:end] if content[max(end, 0) : -64] == _SEAL else content
 
 
 class Declared(NamedTuple):
@@ -40,9 +57,13 @@ class Model:
     """
 
     def __init__(self, content: bytes, name: str) -> None:
-        self._name = name
+        self._name, body = name, unsealed(content)
         try:
+            if body != content and sealed(body) != content:
+                raise ValueError(f"does not match its checksum: {_CHANGED}")
             self._read(message(content))
+            if body == content and "sha256" in self.metadata:
+                raise ValueError(f"goes on after its checksum: {_CHANGED}")
         except UnicodeDecodeError:
             raise self._error(damaged("it holds names that are no text")) from None
         except ValueError as error:

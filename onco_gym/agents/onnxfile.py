@@ -2,7 +2,8 @@
 
 A policy file takes ``observation`` (n, F) float32. It answers ``scores`` (n, mask size) float32, of which the highest that
 can be chosen is taken, part by part of the action; or, for dosing, ``action`` (n, D) float32, clipped to 0..1.
-:mod:`onco_gym.agents.onnx_check` looks through a file before onnxruntime runs it.
+:mod:`onco_gym.agents.onnx_check` looks through a file before onnxruntime runs it. The files that are written here end with a
+checksum, which is against damage, not against malice.
 """
 
 import os
@@ -15,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from onco_gym.agents.onnx_check import Model
+from onco_gym.agents.onnx_check import Model, sealed, unsealed
 from onco_gym.agents.protocol import AgentError
 from onco_gym.agents.simple import Masks, Observations
 from onco_gym.files import replacing
@@ -58,7 +59,7 @@ class OnnxAgent:
         self._parts, self._output = parts(engine), output(engine)
         self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
         self._model, self._fits = Model(content, self._name), dict[tuple[int, ...], bool]()
-        self.metadata = self._model.metadata
+        self.metadata = {key: value for key, value in self._model.metadata.items() if key != "sha256"}
         self._check_shape(environment_id(engine))
         self._session = _session(content, self._name)
         for n in (1, 3):
@@ -211,10 +212,10 @@ def written(operators: Sequence[Operator], engine: Engine, normalisation: Normal
 
 
 def labelled(model: bytes, engine: Engine) -> bytes:
-    """An ONNX file with who wrote it, and for which environment; of fields that come twice the later counts."""
+    """An ONNX file with who wrote it, for which environment, and a checksum; of fields that come twice the later counts."""
     labels = {"environment": environment_id(engine), "card_digest": engine.scenario.digest, "onco_gym": __version__}
     pairs = (_field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in labels.items())
-    return model + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs)
+    return sealed(unsealed(model) + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs))
 
 
 def _read(path: Path) -> bytes:
