@@ -342,7 +342,7 @@ def test_a_file_that_asks_for_much_is_refused_at_once(name, engine, monkeypatch)
     begun = time.monotonic()
     with pytest.raises(AgentError, match="the policy ") as error:
         OnnxAgent(HOSTILE[name], engine)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
 
