@@ -27,7 +27,7 @@ from onco_gym.agents import (
     save_mlp_onnx,
 )
 from onco_gym.agents import sb3 as sb3_module
-from onco_gym.agents.onnxfile import Normalisation, Operator, _field, choose, labelled, written
+from onco_gym.agents.onnxfile import Normalisation, Operator, choose, labelled, written
 from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.version import __version__
@@ -160,7 +160,7 @@ def test_layers_that_do_not_fit(tmp_path):
 
 
 def test_a_policy_of_another_environment_is_refused(policy, tmp_path):
-    with pytest.raises(AgentError, match=r"takes tensor\(float\) of shape \('n', 113\).*Breast.*\(n, \d+\)"):
+    with pytest.raises(AgentError, match=r"takes float32 of shape \('n', 113\).*Breast.*\(n, \d+\)"):
         load_agent(make_engine("breast", terms=("outcome",)), str(policy))
     with pytest.raises(AgentError, match="needs input 'observation' and output 'action'"):
         load_agent(engine_of("dose"), str(policy))
@@ -176,7 +176,7 @@ def test_a_policy_made_for_another_card_of_the_same_shape_is_told(tmp_path):
 def test_output_of_the_wrong_width(tmp_path):
     engine = engine_of()
     content = written([Operator("Gemm", pair) for pair in layers_of(engine, out=7)[:1]], engine)
-    with pytest.raises(AgentError, match=r"no ONNX model that can be run|answers scores of float32 and shape"):
+    with pytest.raises(AgentError, match=r"make 'scores' of shape \(1, 16\), but the file says \('n', 21\)"):
         OnnxAgent(content, engine)
 
 
@@ -195,51 +195,6 @@ def test_damaged_policies_are_refused(policy):
         with warnings.catch_warnings(), contextlib.suppress(AgentError):
             warnings.simplefilter("ignore")
             OnnxAgent(bytes(changed), engine)
-
-
-def test_messages_within_messages_end_somewhere():
-    nested = b""
-    for _ in range(5000):
-        nested = _field(1, _field(5, _field(6, nested)))
-    with pytest.raises(AgentError, match="no ONNX file"):
-        OnnxAgent(_field(1, 8) + _field(7, nested), engine_of())
-
-
-def test_numbers_in_other_files_are_refused(policy, tmp_path):
-    """A tensor whose numbers stand in another file, in the graph or in an operator's setting."""
-    (tmp_path / "secret").write_bytes(b"\0" * 4096)
-    place = _field(13, _field(1, b"location") + _field(2, b"secret"))
-    tensor = _field(1, 8) + _field(2, 1) + _field(8, b"hidden")
-    setting = _field(1, b"value") + _field(5, tensor + place + _field(14, 1)) + _field(20, 4)
-    graphs = (
-        _field(5, tensor + place + _field(14, 1)),
-        _field(5, tensor + _field(14, 1) + _field(14, 0)),
-        _field(5, tensor + place),
-        _field(15, _field(1, tensor + place + _field(14, 1))),
-        _field(1, _field(2, b"hidden") + _field(4, b"Constant") + _field(5, setting)),
-    )
-    for graph in graphs:
-        with pytest.raises(AgentError, match="keeps numbers in another file"):
-            OnnxAgent(policy.read_bytes() + _field(7, graph), engine_of())
-
-
-@pytest.mark.parametrize(
-    ("operator", "domain", "message"),
-    [
-        (b"RandomUniformLike", b"", "draws by chance"),
-        (b"Multinomial", b"", "draws by chance"),
-        (b"Loop", b"", "repeats itself"),
-        (b"Anything", b"com.example", "uses operator 'Anything' of 'com.example'"),
-    ],
-)
-def test_operators_a_policy_has_no_use_for(policy, operator, domain, message):
-    node = _field(1, b"observation") + _field(2, b"more") + _field(4, operator) + _field(7, domain)
-    with pytest.raises(AgentError, match=message):
-        OnnxAgent(policy.read_bytes() + _field(7, _field(1, node)), engine_of())
-    inner = _field(1, b"then_branch") + _field(6, _field(1, node)) + _field(20, 5)
-    outer = _field(2, b"more") + _field(4, b"If") + _field(5, inner)
-    with pytest.raises(AgentError, match=message):
-        OnnxAgent(policy.read_bytes() + _field(7, _field(1, outer)), engine_of())
 
 
 def test_too_large(monkeypatch, policy):
