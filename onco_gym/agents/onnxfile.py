@@ -42,19 +42,19 @@ class OnnxAgent:
     """A policy in an ONNX file; see the module for what it takes and answers. Runs on one thread, and draws nothing.
 
     Args:
-        source: the path of the file, or its bytes.
         engine: the environment that it is for.
+        source: the path of the file, or its bytes.
 
     Raises:
         AgentError: for a file that is no such policy, with what was expected.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | bytes, engine: Engine) -> None:
+    def __init__(self, engine: Engine, source: str | os.PathLike[str] | bytes) -> None:
         self._name = "the policy" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
         if len(content) > LARGEST:
             raise AgentError(f"{self._name} has {len(content)} bytes, expected at most {LARGEST}")
-        self._parts, self._output = parts(engine), output(engine)
+        self._parts, self._output = tuple(engine.kind.parts.values()), output(engine)
         self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
         self._model, self._fits = Model(content, self._name), dict[tuple[int, ...], bool]()
         self.metadata = {key: value for key, value in self._model.metadata.items() if key != "sha256"}
@@ -109,36 +109,31 @@ class OnnxAgent:
             warnings.warn(f"{self._name} was made for {made_for} and is used on {environment}", stacklevel=3)
 
 
-def parts(engine: Engine) -> tuple[int, ...] | None:
-    """The sizes of an action's parts, whose choices stand in one row of the mask; None for dosing, which has none."""
-    return tuple(engine.kind.parts.values()) or None
-
-
 def output(engine: Engine) -> str:
     """What a policy file for this environment answers."""
-    return "action" if parts(engine) is None else "scores"
+    return "scores" if engine.kind.parts else "action"
 
 
-def choose(scores: NDArray[np.float32], mask: Masks, sizes: tuple[int, ...] | None) -> NDArray[Any]:
+def choose(scores: NDArray[np.float32], mask: Masks, sizes: Sequence[int]) -> NDArray[Any]:
     """The action of ``scores`` (n, mask size): the highest that can be chosen, part by part; intensities are clipped."""
-    if sizes is None:
+    if not sizes:
         return np.clip(scores, 0.0, 1.0)
     ends = np.cumsum(sizes)[:-1]
     best = [part.argmax(1) for part in np.split(np.where(mask, scores, -np.inf), ends, axis=1)]
     return best[0] if len(best) == 1 else np.stack(best, 1)
 
 
-def certain(action: NDArray[Any], sizes: tuple[int, ...] | None) -> NDArray[np.float64]:
+def certain(action: NDArray[Any], sizes: Sequence[int]) -> NDArray[np.float64]:
     """(n, R) 1 for the regimen ``action`` (n,) chooses."""
-    if sizes is None or len(sizes) > 1:
+    if len(sizes) != 1:
         raise AgentError("probabilities are of regimens: dosing and the workflow have none")
     return np.eye(sizes[0])[action]
 
 
 def save_mlp_onnx(
     path: str | os.PathLike[str],
-    layers: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     engine: Engine,
+    layers: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     activation: str = "tanh",
     normalisation: Normalisation | tuple[Any, ...] | None = None,
 ) -> None:
@@ -146,8 +141,8 @@ def save_mlp_onnx(
 
     Args:
         path: of the file, ``.onnx``.
-        layers: (weights (in, out), biases (out,)) of each layer; the activation stands between layers, not after the last.
         engine: the environment that the policy is for.
+        layers: (weights (in, out), biases (out,)) of each layer; the activation stands between layers, not after the last.
         activation: one of :data:`ACTIVATIONS`.
         normalisation: of observations, if the policy was trained with one.
 
@@ -167,7 +162,7 @@ def save_mlp_onnx(
     if width != engine.kind.mask_size:
         raise AgentError(f"the last layer answers {width} numbers, {engine.id} needs {engine.kind.mask_size}")
     content = written(operators, engine, None if normalisation is None else Normalisation(*normalisation))
-    OnnxAgent(content, engine)
+    OnnxAgent(engine, content)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 

@@ -26,13 +26,13 @@ def train_command(arguments: argparse.Namespace) -> None:
             bar.update(task, completed=progress.steps, description=f"return {progress.mean_return:.3f} while exploring")
 
         engine = make_engine(card, kind=gym.spec(key).kwargs.get("kind", "regimen"))
-        settings, start = ppo.Settings(steps=arguments.steps), None
+        settings, start = ppo.PpoSettings(steps=arguments.steps), None
         if arguments.imitate:
             bar.update(task, description=f"imitating {arguments.imitate}")
             start = clone(engine, load_agent(engine, arguments.imitate, arguments.seed), seed=arguments.seed)
             settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps: there is something to lose
         agent = ppo.train(engine, settings, arguments.seed, report, start)
-        save_mlp_onnx(arguments.out, agent.layers, engine)
+        save_mlp_onnx(arguments.out, engine, agent.layers)
     print(f"wrote {arguments.out} for {key}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
 
 
@@ -45,7 +45,7 @@ def export_command(arguments: argparse.Namespace) -> None:
     kind = gym.spec(key).kwargs.get("kind", "regimen")
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UserWarning)
-        export(arguments.model, arguments.out, make_engine(card, kind=kind), arguments.vecnormalize)
+        export(arguments.out, make_engine(card, kind=kind), arguments.model, arguments.vecnormalize)
     for text in dict.fromkeys(str(one.message) for one in heard if one.category is UserWarning):
         console(stderr=True).print(f"onco-gym: {text}", markup=False, soft_wrap=True)
     print(f"wrote {arguments.out} for {key}; on simulated patients it chooses what {arguments.model} chooses")

@@ -82,7 +82,7 @@ def forward(layers, x, activation=np.tanh):
 @pytest.fixture
 def policy(tmp_path):
     path = tmp_path / "policy.onnx"
-    save_mlp_onnx(path, layers_of(engine_of()), engine_of())
+    save_mlp_onnx(path, engine_of(), layers_of(engine_of()))
     return path
 
 
@@ -95,8 +95,8 @@ def test_a_perceptron_is_written_and_read(tmp_path, kind, activation):
     engine, path = engine_of(kind), tmp_path / "policy.onnx"
     layers = layers_of(engine)
     mean, std = np.linspace(0, 1, len(engine.kind.fields)), np.linspace(0.1, 2, len(engine.kind.fields))
-    save_mlp_onnx(path, layers, engine, activation, Normalisation(mean, std, 3.0))
-    agent, (observation, mask) = OnnxAgent(path, engine), seen(engine)
+    save_mlp_onnx(path, engine, layers, activation, Normalisation(mean, std, 3.0))
+    agent, (observation, mask) = OnnxAgent(engine, path), seen(engine)
     function = np.tanh if activation == "tanh" else lambda x: np.maximum(x, 0)
     expected = forward(layers, np.clip((observation - mean) / std, -3, 3), function)
     np.testing.assert_allclose(agent.scores(observation), expected, atol=1e-4)
@@ -118,26 +118,26 @@ def test_a_perceptron_is_written_and_read(tmp_path, kind, activation):
 @pytest.mark.parametrize("kind", ENDS)
 def test_a_batch_is_answered_as_its_patients_one_by_one(tmp_path, kind):
     engine, path = engine_of(kind), tmp_path / "policy.onnx"
-    save_mlp_onnx(path, layers_of(engine, 64), engine)
-    agent, (observation, mask) = OnnxAgent(path, engine), seen(engine)
+    save_mlp_onnx(path, engine, layers_of(engine, 64))
+    agent, (observation, mask) = OnnxAgent(engine, path), seen(engine)
     whole = agent.act(observation, mask)
     for size in (1, 7):
         pieces = [agent.act(observation[i : i + size], mask[i : i + size]) for i in range(0, len(mask), size)]
         np.testing.assert_array_equal(np.concatenate(pieces), whole)
-    np.testing.assert_array_equal(OnnxAgent(path.read_bytes(), engine).act(observation, mask), whole)
+    np.testing.assert_array_equal(OnnxAgent(engine, path.read_bytes()).act(observation, mask), whole)
 
 
 def test_probabilities_are_those_of_a_certain_choice(policy, tmp_path):
     engine = engine_of()
-    agent, (observation, mask) = OnnxAgent(policy, engine), seen(engine)
+    agent, (observation, mask) = OnnxAgent(engine, policy), seen(engine)
     share = agent.probabilities(observation, mask)
     assert share.shape == mask.shape
     assert (share.sum(1) == 1).all()
     np.testing.assert_array_equal(share.argmax(1), agent.act(observation, mask))
     assert mask[np.arange(len(mask)), share.argmax(1)].all()
-    save_mlp_onnx(tmp_path / "dose.onnx", layers_of(engine_of("dose")), engine_of("dose"))
+    save_mlp_onnx(tmp_path / "dose.onnx", engine_of("dose"), layers_of(engine_of("dose")))
     with pytest.raises(AgentError, match="probabilities are of regimens"):
-        OnnxAgent(tmp_path / "dose.onnx", engine_of("dose")).probabilities(*seen(engine_of("dose")))
+        OnnxAgent(engine_of("dose"), tmp_path / "dose.onnx").probabilities(*seen(engine_of("dose")))
 
 
 def test_layers_that_do_not_fit(tmp_path):
@@ -150,12 +150,12 @@ def test_layers_that_do_not_fit(tmp_path):
         ([good[0], (good[1][0], good[1][1][:2])], "layer 1 has"),
     ):
         with pytest.raises(AgentError, match=message):
-            save_mlp_onnx(path, layers, engine)
+            save_mlp_onnx(path, engine, layers)
     with pytest.raises(AgentError, match="activation is 'sine'"):
-        save_mlp_onnx(path, good, engine, "sine")
+        save_mlp_onnx(path, engine, good, "sine")
     weights, biases = good[1]
     with pytest.raises(AgentError, match="not finite"):
-        save_mlp_onnx(path, [good[0], (weights * np.nan, biases)], engine)
+        save_mlp_onnx(path, engine, [good[0], (weights * np.nan, biases)])
     assert not any(tmp_path.iterdir()), "nothing is left of what failed"
 
 
@@ -168,16 +168,16 @@ def test_a_policy_of_another_environment_is_refused(policy, tmp_path):
 
 def test_a_policy_made_for_another_card_of_the_same_shape_is_told(tmp_path):
     engine, other = engine_of(), engine_of().card.model_copy(update={"id": "Mine"})
-    save_mlp_onnx(tmp_path / "mine.onnx", layers_of(engine), make_engine(other, terms=("outcome",)))
+    save_mlp_onnx(tmp_path / "mine.onnx", make_engine(other, terms=("outcome",)), layers_of(engine))
     with pytest.warns(UserWarning, match=r"made for onco_gym/Mine-v0 and is used on onco_gym/NSCLC-v0"):
-        OnnxAgent(tmp_path / "mine.onnx", engine)
+        OnnxAgent(engine, tmp_path / "mine.onnx")
 
 
 def test_output_of_the_wrong_width(tmp_path):
     engine = engine_of()
     content = written([Operator("Gemm", pair) for pair in layers_of(engine, out=7)[:1]], engine)
     with pytest.raises(AgentError, match=r"make 'scores' of shape \(1, 16\), but the file says \('n', 21\)"):
-        OnnxAgent(content, engine)
+        OnnxAgent(engine, content)
 
 
 def test_damaged_policies_are_refused(policy):
@@ -187,21 +187,21 @@ def test_damaged_policies_are_refused(policy):
     hostile += [b"PK\x03\x04" + content, b"\x28\x00\x00\x00ORTM" + content, rng.bytes(5000), b"\x3a\x05" * 3000]
     for one in hostile:
         with pytest.raises(AgentError):
-            OnnxAgent(one, engine)
+            OnnxAgent(engine, one)
     for _ in range(200):  # bytes changed anywhere: an answer or an error of ours, never another
         changed = bytearray(content)
         for place in rng.integers(0, len(content), 3):
             changed[place] = rng.integers(0, 256)
         with warnings.catch_warnings(), contextlib.suppress(AgentError):
             warnings.simplefilter("ignore")
-            OnnxAgent(bytes(changed), engine)
+            OnnxAgent(engine, bytes(changed))
 
 
 def test_too_large(monkeypatch, policy):
     monkeypatch.setattr("onco_gym.agents.onnxfile.LARGEST", 100)
     for source in (policy, policy.read_bytes()):
         with pytest.raises(AgentError, match="bytes, expected at most 100"):
-            OnnxAgent(source, engine_of())
+            OnnxAgent(engine_of(), source)
 
 
 def test_answers_that_are_not_numbers():
@@ -210,8 +210,8 @@ def test_answers_that_are_not_numbers():
     weights = np.zeros((113, 21))
     weights[0] = 1e38
     overflowing = written([Operator("Gemm", (weights, np.zeros(21))), Operator("Mul", (1e30,))], engine)
-    agent = OnnxAgent(overflowing, engine)
-    OnnxAgent(wild, engine)
+    agent = OnnxAgent(engine, overflowing)
+    OnnxAgent(engine, wild)
     with pytest.raises(AgentError, match="not finite"):
         agent.act(*seen(engine))
 
@@ -270,7 +270,7 @@ CASES = [
 def test_an_exported_policy_is_the_model(tmp_path, kind, algorithm, settings, normalised):
     engine = engine_of(kind)
     path, model = saved(tmp_path, kind, algorithm, settings, normalised)
-    export(path, tmp_path / "policy.onnx", engine)
+    export(tmp_path / "policy.onnx", engine, path)
     agent, policy = load_agent(engine, str(path)), load_agent(engine, str(tmp_path / "policy.onnx"))
     assert isinstance(agent, Sb3Agent)
     assert (agent.normalisation is not None) == normalised
@@ -289,7 +289,7 @@ def test_an_exported_policy_is_the_model(tmp_path, kind, algorithm, settings, no
 def test_a_model_treats_patients_and_has_certain_choices(tmp_path):
     engine = engine_of()
     path, _ = saved(tmp_path, "regimen", MaskablePPO, SMALL)
-    export(path, tmp_path / "policy.onnx", engine)
+    export(tmp_path / "policy.onnx", engine, path)
     runs = [rollout(engine, load_agent(engine, str(tmp_path / name)), N) for name in ("model.zip", "policy.onnx")]
     np.testing.assert_array_equal(runs[0].actions, runs[1].actions)
     np.testing.assert_array_equal(runs[0].returns, runs[1].returns)
@@ -319,7 +319,7 @@ def test_an_export_that_differs_is_not_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sb3_module, "_operators", wrong)
     with pytest.raises(AgentError, match="nothing was written"):
-        export(path, tmp_path / "policy.onnx", engine_of())
+        export(tmp_path / "policy.onnx", engine_of(), path)
     assert [one.name for one in tmp_path.iterdir()] == ["model.zip"]
 
 
@@ -348,11 +348,11 @@ def test_layers_of_a_user_are_written_by_torch_or_refused(tmp_path):
         import onnx  # noqa: F401
     except ImportError:
         with pytest.raises(AgentError, match="pip install onnx"):
-            export(path, tmp_path / "policy.onnx", engine)
+            export(tmp_path / "policy.onnx", engine, path)
         assert not (tmp_path / "policy.onnx").exists()
     else:
-        export(path, tmp_path / "policy.onnx", engine)
-        agent = OnnxAgent(tmp_path / "policy.onnx", engine)
+        export(tmp_path / "policy.onnx", engine, path)
+        agent = OnnxAgent(engine, tmp_path / "policy.onnx")
         assert agent.metadata["environment"] == "onco_gym/NSCLC-v0"
 
 
@@ -386,7 +386,7 @@ def test_models_that_do_not_fit(tmp_path):
     with pytest.raises(AgentError, match="no statistics of VecNormalize"):
         load_agent(engine_of(), str(path))
     with pytest.raises(AgentError, match="there is no file"):
-        Sb3Agent.load(path, engine_of(), tmp_path / "absent.pkl")
+        Sb3Agent.load(engine_of(), path, tmp_path / "absent.pkl")
     VecNormalize(env_of("dose")).save(tmp_path / "vecnormalize.pkl")
     with pytest.raises(AgentError, match="statistics are of observations of shape"):
         load_agent(engine_of(), str(path))
@@ -462,7 +462,7 @@ def test_export_command(tmp_path, capsys, monkeypatch):
     assert "wrote" in captured.out
     assert "load only models you trust" in captured.err
     assert len(captured.err.splitlines()) == 1
-    OnnxAgent(target, engine_of())
+    OnnxAgent(engine_of(), target)
     for arguments, message in (
         (["absent.zip", str(target), "--env", "NSCLC"], "there is no model 'absent.zip'"),
         ([str(path), str(target), "--env", "nowhere"], "no environment or card"),
@@ -479,4 +479,4 @@ def test_export_command(tmp_path, capsys, monkeypatch):
 
 def test_labels_keep_what_was_there(policy):
     twice = labelled(policy.read_bytes(), engine_of())
-    assert OnnxAgent(twice, engine_of()).metadata == OnnxAgent(policy, engine_of()).metadata
+    assert OnnxAgent(engine_of(), twice).metadata == OnnxAgent(engine_of(), policy).metadata

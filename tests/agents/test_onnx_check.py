@@ -31,7 +31,7 @@ def policy(engine, tmp_path_factory):
     """A small policy, with its checksum."""
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("policy") / "policy.onnx"
     sizes = ((FEATURES, 8), (8, ANSWERS))
-    save_mlp_onnx(path, [(rng.normal(size=size), rng.normal(size=size[1])) for size in sizes], engine)
+    save_mlp_onnx(path, engine, [(rng.normal(size=size), rng.normal(size=size[1])) for size in sizes])
     return path.read_bytes()
 
 
@@ -82,8 +82,8 @@ def described(name, *sizes):
 
 
 def test_a_file_by_hand_is_a_policy(engine):
-    assert not OnnxAgent(file([]), engine).scores(np.ones((5, FEATURES))).any()
-    assert OnnxAgent(file([]), engine).scores(np.ones((0, FEATURES))).shape == (0, ANSWERS)
+    assert not OnnxAgent(engine, file([])).scores(np.ones((5, FEATURES))).any()
+    assert OnnxAgent(engine, file([])).scores(np.ones((0, FEATURES))).shape == (0, ANSWERS)
 
 
 def test_policies_that_are_shipped_are_read():
@@ -113,14 +113,14 @@ def read(content, engine):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return OnnxAgent(content, engine)
+            return OnnxAgent(engine, content)
         except AgentError:
             return None
 
 
 def test_a_changed_byte_is_found_by_the_checksum(policy, engine):
     seen = np.random.default_rng(1).random((50, FEATURES), np.float32)
-    expected = OnnxAgent(policy, engine).scores(seen)
+    expected = OnnxAgent(engine, policy).scores(seen)
     tail = [policy[:-80] + one for one in flipped(policy[-80:])]  # the checksum itself
     for one in (*flipped(policy), *tail):
         agent = read(one, engine)
@@ -133,9 +133,9 @@ def test_a_checksum_that_does_not_match_is_told(policy, engine, tmp_path):
     path, middle = tmp_path / "mine.onnx", len(policy) // 2
     path.write_bytes(policy[:middle] + bytes([policy[middle] ^ 1]) + policy[middle + 1 :])
     with pytest.raises(AgentError, match=r"mine\.onnx does not match its checksum: it was damaged or changed"):
-        OnnxAgent(path, engine)
+        OnnxAgent(engine, path)
     with pytest.raises(AgentError, match="goes on after its checksum"):
-        OnnxAgent(policy + _field(6, b"a remark"), engine)
+        OnnxAgent(engine, policy + _field(6, b"a remark"))
 
 
 def test_a_checksum_is_renewed_and_can_be_left_out(policy, engine):
@@ -143,11 +143,11 @@ def test_a_checksum_is_renewed_and_can_be_left_out(policy, engine):
     assert len(bare) == len(policy) - 76
     assert check.unsealed(bare) == bare
     assert check.sealed(bare) == policy
-    assert "sha256" not in OnnxAgent(bare, engine).metadata
+    assert "sha256" not in OnnxAgent(engine, bare).metadata
     again = labelled(policy, engine)
     assert again.count(b"sha256") == 1
     for one in (bare, again):
-        assert OnnxAgent(one, engine).metadata == OnnxAgent(policy, engine).metadata
+        assert OnnxAgent(engine, one).metadata == OnnxAgent(engine, policy).metadata
 
 
 def test_damage_without_a_checksum_is_an_answer_or_our_error(policy, engine):
@@ -185,7 +185,7 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_files_are_refused(name, engine):
     with pytest.raises(AgentError, match=r"is no ONNX file, or is damaged: \w+"):
-        OnnxAgent(DAMAGED[name], engine)
+        OnnxAgent(engine, DAMAGED[name])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -199,7 +199,7 @@ def test_numbers_that_are_not_finite_are_refused(value, engine):
     )
     for content in contents:
         with pytest.raises(AgentError, match="holds numbers that are not finite"):
-            OnnxAgent(content, engine)
+            OnnxAgent(engine, content)
 
 
 def test_numbers_can_be_written_in_any_of_the_ways_of_onnx(engine):
@@ -219,7 +219,7 @@ def test_numbers_can_be_written_in_any_of_the_ways_of_onnx(engine):
             content = file(
                 [node("Identity", "one", "more")], [shape + _field(2, kind) + _field(8, b"one") + one], answers=["more"]
             )
-            OnnxAgent(content, engine)
+            OnnxAgent(engine, content)
             session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
             (answer,) = session.run(["more"], {"observation": np.zeros((1, FEATURES), np.float32)})
             assert answer.tolist() == [1, 2]
@@ -236,7 +236,7 @@ def test_numbers_in_other_files_are_refused(engine, tmp_path):
     for one in (hidden + place + _field(14, 1), hidden + _field(14, 1), hidden + place):
         for content in (file([], [one]), file([node("Constant", "", "more", value=one)])):
             with pytest.raises(AgentError, match="keeps numbers in another file"):
-                OnnxAgent(content, engine)
+                OnnxAgent(engine, content)
 
 
 def test_graphs_within_graphs_and_functions_are_refused(engine):
@@ -249,21 +249,21 @@ def test_graphs_within_graphs_and_functions_are_refused(engine):
         (file([], model=_field(20, b"")), "holds a training"),
     ):
         with pytest.raises(AgentError, match=message):
-            OnnxAgent(content, engine)
+            OnnxAgent(engine, content)
 
 
 @pytest.mark.parametrize("name", ["RandomUniformLike", "Multinomial", "Dropout", "Loop", "Scan", "If", "GRU", "Anything", ""])
 def test_operators_a_policy_has_no_use_for(name, engine):
     with pytest.raises(AgentError, match=f"uses operator '{name}', which policies may not use"):
-        OnnxAgent(file([node(name, "observation", "more")]), engine)
+        OnnxAgent(engine, file([node(name, "observation", "more")]))
 
 
 def test_operators_of_others_are_refused(engine):
     for name, domain in (("Anything", "com.example"), ("Gelu", "com.microsoft"), ("Relu", "ai.onnx.ml")):
         with pytest.raises(AgentError, match=f"uses operator '{name}' of '{domain}'"):
-            OnnxAgent(file([node(name, "observation", "more", domain)]), engine)
+            OnnxAgent(engine, file([node(name, "observation", "more", domain)]))
     with pytest.raises(AgentError, match="uses version 9 of ONNX's operators"):
-        OnnxAgent(file([], version=9), engine)
+        OnnxAgent(engine, file([], version=9))
 
 
 # Few bytes that ask for much
@@ -341,7 +341,7 @@ def test_a_file_that_asks_for_much_is_refused_at_once(name, engine, monkeypatch)
     monkeypatch.setattr("onco_gym.agents.onnxfile._session", never)
     begun = time.monotonic()
     with pytest.raises(AgentError, match="the policy ") as error:
-        OnnxAgent(HOSTILE[name], engine)
+        OnnxAgent(engine, HOSTILE[name])
     assert time.monotonic() - begun < 10
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
@@ -365,7 +365,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
     begun = time.monotonic()
     try:
-        OnnxAgent(path, engine)
+        OnnxAgent(engine, path)
         assert path.name.startswith("within"), path.name
     except AgentError as error:
         assert path.name.startswith("hostile"), error
@@ -378,10 +378,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_a_large_batch_is_computed_in_pieces(engine, policy, monkeypatch):
-    agent, seen = OnnxAgent(policy, engine), np.random.default_rng(0).random((1000, FEATURES), np.float32)
+    agent, seen = OnnxAgent(engine, policy), np.random.default_rng(0).random((1000, FEATURES), np.float32)
     whole_batch = agent.scores(seen)
     monkeypatch.setattr(check, "NUMBERS", 20_000)
-    again, sizes = OnnxAgent(policy, engine), []
+    again, sizes = OnnxAgent(engine, policy), []
     run = again._session.run
     again._session = type(
         "Session", (), {"run": lambda self, names, batch: sizes.append(len(batch["observation"])) or run(names, batch)}

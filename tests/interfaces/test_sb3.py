@@ -299,4 +299,4 @@ def test_the_example_in_one_file_learns_and_writes_a_policy(tmp_path):
     done = subprocess.run([sys.executable, str(script), *settings], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("return") == 2
-    OnnxAgent(tmp_path / "policy.onnx", make_engine("nsclc"))
+    OnnxAgent(make_engine("nsclc"), tmp_path / "policy.onnx")
