@@ -295,7 +295,7 @@ def example() -> str:
     worked = {
         "outcome": f"3 weeks of {WEEKS_PER_YEAR:.2f} lived at utility {terms['outcome'] / per_year:.3f}",
         "guideline": f"{said['verdict']}, level A, accepted by {said['share']:.0%} of the experts",
-        "fairness": "the second cycle continues the line: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
+        "fairness": "the line continues: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
         "carbon": " + ".join(f"{kg:.2g} ({name})" for name, kg in parts.items()) + " kg",
     }
     rows = [
