@@ -1,4 +1,4 @@
-"""Twins are the same patients in another group; a policy that goes by the group is found, one that does not is not."""
+"""Twins are the same patients in another group; a policy that depends on the group is found, one that does not is not."""
 
 import dataclasses
 
