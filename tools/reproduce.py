@@ -162,7 +162,7 @@ def section(name: str, card: Card, rows: list[Reproduction]) -> list[str]:
     lines = [f"## {card.title}", "", f"Card `{name}`, digest `{digest(card)}`.", ""]
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
         figures = [figure_row(figure) for figure in accuracy(rows, use) if figure.count]
-        lines += [f"**{title}**", "", *table(["figure", "found", "wanted", "n", "reached"], figures)]
+        lines += [f"**{title}**", "", *table(["figure", "found", "wanted", "over", "reached"], figures)]
     lines += [f"![Simulated against published](images/calibration_{name}.png)", ""]
     lines += [f"![Simulated curves of the main trials](images/trials_{name}.png)", ""]
     lines += ["**The largest misses**", "", *worst(rows), ""]
@@ -196,7 +196,7 @@ def main() -> int:
     lines += [f"These tables show the mean of {len(SEEDS)} seeds (lowest to highest). The cards below show the first seed.", ""]
     for use, title in (("fit", "Fitted"), ("check", "Check, never fitted")):
         figures = [pooled_row(same) for same in zip(*(accuracy(rows, use) for rows in every.values()), strict=True)]
-        lines += [f"**{title}**", "", *table(["figure", "found", "wanted", "n", "reached"], figures)]
+        lines += [f"**{title}**", "", *table(["figure", "found", "wanted", "over", "reached"], figures)]
     lines += [LIMITS.read_text().strip(), "", *parts]
     (ROOT / "docs" / "calibration.md").write_text("\n".join(lines).rstrip() + "\n")
     return 0
