@@ -173,7 +173,7 @@ def test_estimates_by_hand():
     assert found.high - found.value == pytest.approx(Z * np.sqrt(1.5 * 3 / 2) / 4)
     both = standardised(np.array([0.0, 2.0, 5.0, 5.0, 9.0]), np.array([0, 0, 1, 1, 2]), np.array([0.5, 0.25, 0.25]))
     assert both.value == pytest.approx((0.5 * 1 + 0.25 * 5) / 0.75)  # one value says nothing of its stratum
-    assert both.high - both.value == pytest.approx(1.96 * (2 / 3) * 1.0)
+    assert both.high - both.value == pytest.approx(Z * (2 / 3) * 1.0)
 
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
