@@ -13,7 +13,7 @@ from onco_gym.cards import load_card
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenario import params
 from onco_gym.cli import main
-from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
+from onco_gym.trials import Setting, TrialError, as_json, plots, reproduce, run_trial
 from onco_gym.trials.arms import patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 from onco_gym.trials.parameters import with_figures
@@ -479,6 +479,28 @@ def test_the_trial_command(tmp_path, capsys):
     assert content["arms"][0]["curves"]["os"][0] == 1.0
     assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "included"), [([], "chance and uncertain figures of the card"), (["--no-ensemble"], "chance only")]
+)
+def test_table_picture_and_json_show_one_hazard_ratio(options, included, tmp_path, capsys, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    out = tmp_path / "out.json"
+    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib"]
+    where = ["--population", EGFR.population, "--json", str(out), "--plot", "km.png"]
+    assert main(["trial", "nsclc", *arms, *where, "-n", "200", *options]) == 0
+    said = capsys.readouterr().out
+    assert f"95% intervals include {included}." in said
+    assert f"95% intervals of hazard ratios (HR) include {included}." in figures[0].get_suptitle()
+    comparison = json.loads(out.read_text())["comparisons"][0]
+    for name, axes in zip(("pfs_hazard_ratio", "os_hazard_ratio"), figures[0].axes, strict=False):
+        row = comparison[name]
+        low, high = row.get("interval_with_uncertain_figures", row["interval"])
+        text = f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+        assert text in said
+        assert f"HR {text}" in axes.get_legend().get_texts()[0].get_text()
 
 
 def test_the_check_command(tmp_path, capsys):

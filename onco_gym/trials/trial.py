@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class TrialResult:
         pfs_hazard_ratios, os_hazard_ratios: of each arm but the last against the last.
         uncertainty: per arm, figure by figure, the 95% interval that includes the uncertainty of the card's figures;
             empty where the card has no ensemble.
-        ratio_uncertainty: the same for the hazard ratios.
+        ratio_uncertainty: the same for the hazard ratios. :meth:`hazard_ratios` returns the ratios with the interval to show.
     """
 
     card: str
@@ -51,6 +51,18 @@ class TrialResult:
     os_hazard_ratios: tuple[Estimate, ...]
     uncertainty: tuple[dict[str, tuple[float, float]], ...]
     ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
+
+    def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Estimate, ...]:
+        """Hazard ratio of each arm but the last against the last. What its interval includes, :attr:`included` says."""
+        name = f"{endpoint}_hazard_ratio"
+        found: tuple[Estimate, ...] = getattr(self, f"{name}s")
+        pairs = zip(found, self.ratio_uncertainty, strict=True)
+        return tuple(Estimate(one.value, *wider.get(name, (one.low, one.high))) for one, wider in pairs)
+
+    @property
+    def included(self) -> str:
+        """What the 95% intervals of the trial include, in words."""
+        return "chance and uncertain figures of the card" if any(self.uncertainty) else "chance only"
 
 
 def run_trial(
