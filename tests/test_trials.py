@@ -19,6 +19,7 @@ from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 from onco_gym.trials.parameters import with_figures
 from onco_gym.trials.published import accuracy, landmark, setting_of
 from onco_gym.trials.statistics import Times, fast_log_hazard_ratio, hazard_ratio, log_rank, log_rank_z, rate
+from onco_gym.trials.trial import FIGURES, RESAMPLES, _resampled
 
 EGFR = Setting("(EGFR_ex19del or EGFR_L858R) and ecog <= 1")
 
@@ -219,6 +220,34 @@ def test_intervals_carry_what_we_do_not_know(card):
     for bounds in (*result.uncertainty, *result.ratio_uncertainty):
         assert all(low <= high for low, high in bounds.values())
     assert 0 <= result.uncertainty[0]["response"][0] <= result.uncertainty[0]["response"][1] <= 1
+
+
+def test_intervals_are_never_narrower_than_chance(nsclc):
+    """Also where all or none of few patients respond, who show no chance when they are drawn again."""
+    result = run_trial(nsclc, EGFR, ["osimertinib"], n=6, ensemble=[params(nsclc)])
+    (arm,) = as_json(result)["arms"]
+    for name in FIGURES:
+        low, high = (math.inf if bound is None else bound for bound in arm[name]["interval"])
+        wider_low, wider_high = (math.inf if bound is None else bound for bound in arm[name]["interval_with_uncertain_figures"])
+        assert wider_low <= low <= high <= wider_high, name
+    assert result.uncertainty[0]["disease_control"][0] < 1
+
+
+def test_intervals_of_hazard_ratios_have_the_ties_of_the_ratio(nsclc):
+    """Progression is seen at scans, so times are tied: Breslow's ratios are nearer to 1 than Efron's, by 3% here."""
+    result = run_trial(nsclc, EGFR, ["osimertinib", "gefitinib_erlotinib"], n=300, ensemble=[params(nsclc)])
+    rng = np.random.default_rng([0, 23])
+    drawn = [[arm.progression_free for arm in _resampled(result.arms, False, rng)] for _ in range(RESAMPLES)]
+    ratios = np.sort([hazard_ratio(*times).value for times in drawn])
+    (shown,) = result.hazard_ratios("pfs")
+    assert (shown.low, shown.high) == pytest.approx((ratios[int(0.025 * RESAMPLES)], ratios[int(0.975 * RESAMPLES)]), rel=0.01)
+
+
+def test_without_events_a_hazard_ratio_cannot_be_told(nsclc):
+    result = run_trial(nsclc, EGFR, ["osimertinib", "gefitinib_erlotinib"], n=6, months=1, ensemble=[params(nsclc)])
+    (shown,) = result.hazard_ratios("os")
+    assert math.isnan(shown.value)
+    assert (shown.low, shown.high) == (0, math.inf)
 
 
 # ------------------------------------------------------------------------------------------------ statistics

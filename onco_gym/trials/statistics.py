@@ -16,6 +16,8 @@ RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
 2009;45:228)."""
 WEEKS_PER_YEAR = 365.25 / 7
+LIMIT = 4.0
+"""Log hazard ratio, up or down, at which :func:`fast_log_hazard_ratio` stops."""
 
 
 @dataclass(frozen=True)
@@ -205,5 +207,5 @@ def fast_log_hazard_ratio(treated: Times, control: Times, turns: int = 8) -> flo
         information = float((share * (1 - share)).sum())
         if information < 1e-9:
             break
-        beta = min(max(beta + min(max((wanted - float(share.sum())) / information, -1.0), 1.0), -4.0), 4.0)
+        beta = min(max(beta + min(max((wanted - float(share.sum())) / information, -1.0), 1.0), -LIMIT), LIMIT)
     return beta
