@@ -274,7 +274,7 @@ def design_command(arguments: argparse.Namespace) -> None:
     name = resolve(arguments.id)[1]
     card = onco_gym.load_card(name)
     from onco_gym.trials import Setting
-    from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise
+    from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise, schoenfeld_events
 
     *protocols, control = arguments.arm
     settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
@@ -317,7 +317,23 @@ def design_command(arguments: argparse.Namespace) -> None:
         f"{found.events:.0f} events, entry over {arguments.accrual:g} months and {arguments.follow_up:g} months more.",
         markup=False,
     )
-    content["sample_size"] = {"per_arm": found.n, "power": found.power.value, "endpoint": found.endpoint, "events": found.events}
+    ratio = study.hazard_ratio
+    formula = schoenfeld_events(ratio.value, arguments.power)
+    if math.isfinite(formula):
+        screen.print(
+            f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up; where hazards are not "
+            "proportional, a longer trial has another.",
+            markup=False,
+        )
+    content["sample_size"] = {
+        "per_arm": found.n,
+        "power": found.power.value,
+        "endpoint": found.endpoint,
+        "events": found.events,
+        "schoenfeld_events": formula if math.isfinite(formula) else None,
+        "hazard_ratio": {name: value if math.isfinite(value) else None for name, value in vars(ratio).items()},
+    }
     if arguments.sensitivity:
         ensemble = _ensemble(name, card)
         if ensemble is None:
