@@ -68,9 +68,10 @@ def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     return f"{estimate.value:.0%} ({low:.0%} to {high:.0%})"
 
 
-def _ratio(estimate: "Interval", wider: tuple[float, float] | None) -> str:
-    low, high = wider or (estimate.low, estimate.high)
-    return f"{estimate.value:.2f} ({low:.2f} to {high:.2f})"
+def _ratio(estimate: "Interval") -> str:
+    if math.isnan(estimate.value):
+        return "cannot be told"
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
 # ------------------------------------------------------------------------------------------------ trial
@@ -102,7 +103,7 @@ def trial_command(arguments: argparse.Namespace) -> None:
             ensemble=members,
             on_arm=on_arm,
         )
-    _print_trial(card, result, bool(members))
+    _print_trial(card, result)
     if arguments.json:
         _write_json(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
     if arguments.plot:
@@ -113,7 +114,7 @@ def trial_command(arguments: argparse.Namespace) -> None:
         print(f"wrote {arguments.plot}")
 
 
-def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
+def _print_trial(card: "Card", result: "TrialResult") -> None:
     columns = ("arm", "PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
     rows = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
@@ -134,17 +135,12 @@ def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
     screen = console()
     screen.print(make_table(title, columns, rows))
     if len(result.arms) > 1:
-        ratios = [
-            (arm.name, _ratio(pfs, wider.get("pfs_hazard_ratio")), _ratio(overall, wider.get("os_hazard_ratio")))
-            for arm, pfs, overall, wider in zip(
-                result.arms, result.pfs_hazard_ratios, result.os_hazard_ratios, result.ratio_uncertainty, strict=False
-            )
-        ]
+        pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
+        ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
         screen.print(
             make_table(f"Hazard ratios against {result.arms[-1].name}", ("arm", "progression or death", "death"), ratios)
         )
-    meaning = "chance and uncertain figures of the card" if uncertain else "chance only"
-    screen.print(f"95% intervals include {meaning}. Simulated patients: research software, not for treating patients.")
+    screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
@@ -280,7 +276,7 @@ def design_command(arguments: argparse.Namespace) -> None:
     name = resolve(arguments.id)[1]
     card = onco_gym.load_card(name)
     from onco_gym.trials import Setting
-    from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise
+    from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise, schoenfeld_events
 
     *protocols, control = arguments.arm
     settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
@@ -323,7 +319,23 @@ def design_command(arguments: argparse.Namespace) -> None:
         f"{found.events:.0f} events, entry over {arguments.accrual:g} months and {arguments.follow_up:g} months more.",
         markup=False,
     )
-    content["sample_size"] = {"per_arm": found.n, "power": found.power.value, "endpoint": found.endpoint, "events": found.events}
+    ratio = study.hazard_ratio
+    formula = schoenfeld_events(ratio.value, arguments.power)
+    if math.isfinite(formula):
+        screen.print(
+            f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up; where hazards are not "
+            "proportional, a longer trial has another.",
+            markup=False,
+        )
+    content["sample_size"] = {
+        "per_arm": found.n,
+        "power": found.power.value,
+        "endpoint": found.endpoint,
+        "events": found.events,
+        "schoenfeld_events": formula if math.isfinite(formula) else None,
+        "hazard_ratio": {name: value if math.isfinite(value) else None for name, value in vars(ratio).items()},
+    }
     if arguments.sensitivity:
         ensemble = _ensemble(name, card)
         if ensemble is None:

@@ -1,8 +1,10 @@
 """Designing trials on simulated patients: which protocol, how many patients, and what the answer hangs on."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +20,7 @@ from onco_gym.patients.cohort import with_flags
 from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
-from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, log_rank, mean, rate, summarise
+from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, log_rank_z, mean, rate, summarise
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
@@ -194,8 +196,19 @@ class Power:
     events: float
 
 
+def schoenfeld_events(ratio: float, power: float = 0.8, alpha: float = 0.05) -> float:
+    """Events that a log-rank test (two-sided) of two arms of equal size needs, where hazards are proportional.
+
+    Schoenfeld, Biometrika 1981;68:316. ``inf`` where the hazard ratio is 1, ``nan`` where it cannot be told.
+    """
+    if ratio == 1 or not 0 < ratio < math.inf:
+        return math.inf if ratio == 1 else math.nan
+    normal = NormalDist()
+    return 4 * ((normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) / math.log(ratio)) ** 2
+
+
 class PowerStudy:
-    """Two arms, simulated once for many patients; trials are drawn from them.
+    """Two arms of equal size, simulated once for many patients; trials are drawn from them.
 
     Args:
         card: a validated card.
@@ -223,8 +236,14 @@ class PowerStudy:
         seed: int = 0,
         pool: int = 6000,
     ) -> None:
+        if endpoint not in ("pfs", "os"):
+            raise TrialError(f"there is no endpoint {endpoint!r}: expected pfs or os")
+        if min(accrual, follow_up) < 0:
+            raise TrialError(f"entry over {accrual:g} months and {follow_up:g} months more: neither can be below 0")
+        if pool < 10:
+            raise TrialError(f"{pool} patients simulated per arm: expected at least 10")
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
-        self.most = max(2, pool // 5)
+        self.most = pool // 5
         months = accrual + follow_up
         name = {"pfs": "progression_free", "os": "overall"}[endpoint]
         used = params(card) if figures is None else figures
@@ -234,21 +253,39 @@ class PowerStudy:
         ]
         self._times: list[Times] = [getattr(arm, name) for arm in arms]
 
+    @functools.cached_property
+    def hazard_ratio(self) -> Interval:
+        """Hazard ratio of the treated arm within such a trial, by Cox regression on everybody simulated.
+
+        Where hazards are not proportional, it depends on the follow-up. The interval is that of the simulated patients'
+        chance.
+        """
+        rng = np.random.default_rng([self.seed, 0])
+        return hazard_ratio(*(self._drawn(times, np.arange(len(times.months)), rng) for times in self._times))
+
+    def _drawn(self, times: Times, who: NDArray[np.int64], rng: np.random.Generator) -> Times:
+        """Patients ``who`` of an arm, each followed from entry to the analysis."""
+        watched = self.follow_up + self.accrual * rng.random(len(who))
+        return Times(times.months[who], times.event[who]).until(watched)
+
     def power(self, n: int, repeats: int = 300, alpha: float = 0.05, on_trial: Callable[[], None] = lambda: None) -> Power:
-        """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials."""
+        """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials.
+
+        The test is two-sided at ``alpha``. A one-sided test at 0.025 is the same as a two-sided one at 0.05.
+        """
         if not 2 <= n <= self.most:
             raise TrialError(f"{n} patients per arm: expected 2 to {self.most}, a fifth of those simulated")
+        if not 0 < alpha < 1:
+            raise TrialError(f"a significance level of {alpha:g}: expected a number between 0 and 1")
+        if repeats < 1:
+            raise TrialError(f"{repeats} trials simulated: expected at least 1")
         rng = np.random.default_rng([self.seed, n])
+        critical = NormalDist().inv_cdf(alpha / 2)
         significant, events = [], []
         for _ in range(repeats):
-            drawn = []
-            for times in self._times:
-                who = rng.integers(0, len(times.months), n)
-                watched = self.follow_up + self.accrual * rng.random(n)
-                drawn.append(Times(times.months[who], times.event[who]).until(watched))
+            drawn = [self._drawn(times, rng.integers(0, len(times.months), n), rng) for times in self._times]
             events.append(sum(int(one.event.sum()) for one in drawn))
-            better = fast_log_hazard_ratio(drawn[0], drawn[1]) < 0
-            significant.append(bool(events[-1]) and better and log_rank(*drawn) < alpha)
+            significant.append(log_rank_z(*drawn) < critical)
             on_trial()
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
@@ -259,18 +296,25 @@ class PowerStudy:
         alpha: float = 0.05,
         on_trial: Callable[[], None] = lambda: None,
     ) -> Power:
-        """The smallest trial (to within 3%) that reaches ``power``.
+        """The smallest trial (to within 3%, and the chance of ``repeats`` trials) that reaches ``power``.
 
         Raises:
-            TrialError: if a fifth of the pool per arm is too few.
+            TrialError: if a fifth of the pool per arm is too few, or if ``repeats`` are too few to show such a power.
         """
         if not 0 < power < 1:
             raise TrialError(f"a power of {power:g}: expected a number between 0 and 1")
+        if repeats * (1 - power) < 1 - 1e-9:
+            fewest = math.ceil(1 / (1 - power) - 1e-6)
+            raise TrialError(f"{repeats} simulated trials cannot show a power of {power:g}: expected at least {fewest}")
         low, high = 2, min(50, self.most)
         found = self.power(high, repeats, alpha, on_trial)
         while found.power.value < power:
             if high >= self.most:
-                raise TrialError(f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}")
+                ratio = self.hazard_ratio
+                raise TrialError(
+                    f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}: the hazard ratio "
+                    f"within such a trial is {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                )
             low, high = high, min(2 * high, self.most)
             found = self.power(high, repeats, alpha, on_trial)
         while high - low > max(1, 0.03 * high):
