@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -15,25 +15,18 @@ from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import Params, params
 from onco_gym.cards.schema import Categorical, Normal, Variable
-from onco_gym.patients import CausalGenerator, Cohort
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.patients import Cohort, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
-from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, log_rank_z, mean, rate, summarise
+from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z, mean, rate, simulated_arm, summarise
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
 SMALLEST_GROUP = 0.03
 """Share of the patients below which a protected group is too small to say anything of."""
-
-
-def _arm(card: Card, figures: Params, setting: Setting, protocol: str, n: int, seed: int, months: float) -> ArmResult:
-    course = run_arm(card, figures, setting, protocol, n, seed, months)
-    return summarise(card, protocol, course, months, first_scan(card, setting))
-
-
-# ------------------------------------------------------------------------------------------------ candidates
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ def score(
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
     treated = summarise(card, candidate.protocol, course, months, first_scan(card, setting))
-    compared = _arm(card, figures, setting, control, n, seed, months)
+    compared = simulated_arm(card, figures, setting, control, n, seed, months)
     gain = treated.quality - compared.quality
     diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
     efficacy, safety = mean(gain), rate(~treated.severe)
@@ -103,7 +96,7 @@ def score(
 
 
 def _diversity(card: Card, population: str, cohort: Cohort, gain: NDArray[np.float64], seed: int) -> tuple[float, str]:
-    everyone = CausalGenerator(card).sample(8192, seed)
+    everyone = default_generator(card).sample(8192, seed)
     admitted = np.ones(len(everyone), bool)
     if population.strip():
         admitted = np.broadcast_to(
@@ -148,7 +141,7 @@ def optimise(
     seed: int = 0,
     months: float = 60.0,
     weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
-    on_score: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
 ) -> list[Score]:
     """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
 
@@ -163,9 +156,9 @@ def optimise(
     for turn in range(rounds):
         patients = max(100, n // 2 ** (rounds - 1 - turn))
         scores = []
-        for candidate in standing:
+        for number, candidate in enumerate(standing):
             scores.append(score(card, candidate, control, patients, seed, months, weights))
-            on_score()
+            progress(f"candidates, round {turn + 1} of {rounds}", number + 1, len(standing))
         scores.sort(key=lambda one: -one.total)
         keep = 0 if turn == rounds - 1 else math.ceil(len(scores) / 2)  # after the last round all are ranked
         ranked = scores[keep:] + ranked
@@ -248,7 +241,7 @@ class PowerStudy:
         name = {"pfs": "progression_free", "os": "overall"}[endpoint]
         used = params(card) if figures is None else figures
         arms = [
-            _arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
+            simulated_arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
             for number, protocol in enumerate((treated, control))
         ]
         self._times: list[Times] = [getattr(arm, name) for arm in arms]
@@ -268,7 +261,7 @@ class PowerStudy:
         watched = self.follow_up + self.accrual * rng.random(len(who))
         return Times(times.months[who], times.event[who]).until(watched)
 
-    def power(self, n: int, repeats: int = 300, alpha: float = 0.05, on_trial: Callable[[], None] = lambda: None) -> Power:
+    def power(self, n: int, repeats: int = 300, alpha: float = 0.05, progress: Progress = silent) -> Power:
         """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials.
 
         The test is two-sided at ``alpha``. A one-sided test at 0.025 is the same as a two-sided one at 0.05.
@@ -282,11 +275,11 @@ class PowerStudy:
         rng = np.random.default_rng([self.seed, n])
         critical = NormalDist().inv_cdf(alpha / 2)
         significant, events = [], []
-        for _ in range(repeats):
+        for number in range(repeats):
             drawn = [self._drawn(times, rng.integers(0, len(times.months), n), rng) for times in self._times]
             events.append(sum(int(one.event.sum()) for one in drawn))
             significant.append(log_rank_z(*drawn) < critical)
-            on_trial()
+            progress(f"trials of {n} patients per arm", number + 1, repeats)
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
     def sample_size(
@@ -294,7 +287,7 @@ class PowerStudy:
         power: float = 0.8,
         repeats: int = 300,
         alpha: float = 0.05,
-        on_trial: Callable[[], None] = lambda: None,
+        progress: Progress = silent,
     ) -> Power:
         """The smallest trial (to within 3%, and the chance of ``repeats`` trials) that reaches ``power``.
 
@@ -307,7 +300,7 @@ class PowerStudy:
             fewest = math.ceil(1 / (1 - power) - 1e-6)
             raise TrialError(f"{repeats} simulated trials cannot show a power of {power:g}: expected at least {fewest}")
         low, high = 2, min(50, self.most)
-        found = self.power(high, repeats, alpha, on_trial)
+        found = self.power(high, repeats, alpha, progress)
         while found.power.value < power:
             if high >= self.most:
                 ratio = self.hazard_ratio
@@ -316,10 +309,10 @@ class PowerStudy:
                     f"within such a trial is {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
                 )
             low, high = high, min(2 * high, self.most)
-            found = self.power(high, repeats, alpha, on_trial)
+            found = self.power(high, repeats, alpha, progress)
         while high - low > max(1, 0.03 * high):
             middle = (low + high) // 2
-            tried = self.power(middle, repeats, alpha, on_trial)
+            tried = self.power(middle, repeats, alpha, progress)
             if tried.power.value >= power:
                 high, found = middle, tried
             else:
@@ -331,7 +324,7 @@ class PowerStudy:
 
 
 @dataclass(frozen=True)
-class Effect:
+class ParameterEffect:
     """What an uncertain parameter does to an arm's result.
 
     Attributes:
@@ -394,14 +387,14 @@ class Sensitivity:
 
     def _run(self, x: NDArray[np.float64]) -> float:
         figures = params(with_figures(self._card, figures_at(self._parameters, x)))
-        arm = _arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
+        arm = simulated_arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
         if self._outcome in ("pfs_months", "os_months"):
             times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
             return float(np.sort(times.months)[(len(times.months) - 1) // 2])
         estimate: Interval = getattr(arm, self._outcome)
         return estimate.value
 
-    def one_at_a_time(self, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
+    def one_at_a_time(self, progress: Progress = silent) -> list[ParameterEffect]:
         """Each parameter moved by itself; the one that matters most first."""
         rows = []
         for index, one in enumerate(self._parameters):
@@ -410,22 +403,22 @@ class Sensitivity:
                 x = np.zeros(len(self._parameters))
                 x[index] = bound
                 ends.append(self._run(x))
-                on_run()
-            rows.append(Effect(one.name, ends[0], ends[1]))
+            progress("figures moved one at a time", index + 1, len(self._parameters))
+            rows.append(ParameterEffect(one.name, ends[0], ends[1]))
         return sorted(rows, key=lambda row: -abs(row.high - row.low))
 
-    def everything_at_once(self, samples: int = 32, most: int = 12, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
+    def everything_at_once(self, samples: int = 32, most: int = 12, progress: Progress = silent) -> list[ParameterEffect]:
         """Sobol indices by SALib, of the ``most`` parameters that matter most one at a time.
 
         Args:
             samples: base samples, a power of 2; ``samples * (most + 2)`` runs.
             most: parameters.
-            on_run: called after each run, those of :meth:`one_at_a_time` included.
+            progress: told after each run, those of :meth:`one_at_a_time` included.
         """
         from SALib.analyze import sobol
         from SALib.sample import sobol as sampler
 
-        alone = self.one_at_a_time(on_run)[:most]
+        alone = self.one_at_a_time(progress)[:most]
         chosen = [self.names.index(row.name) for row in alone]
         problem = {"num_vars": len(chosen), "names": [row.name for row in alone], "bounds": self._bounds[chosen].tolist()}
         points = sampler.sample(problem, samples, calc_second_order=False, seed=self._seed)
@@ -434,11 +427,11 @@ class Sensitivity:
             x = np.zeros(len(self._parameters))
             x[chosen] = point
             results.append(self._run(x))
-            on_run()
+            progress("figures moved together", len(results), len(points))
         values = np.array(results)
         if values.std() == 0:
-            return [Effect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
+            return [ParameterEffect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
         found = sobol.analyze(problem, values, calc_second_order=False, seed=self._seed)
         rows = zip(alone, found["S1"], found["ST"], strict=True)
-        effects = [Effect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
+        effects = [ParameterEffect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
         return sorted(effects, key=lambda row: -row.total)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
+from onco_gym.cards.scenarios import Params
 from onco_gym.foundation.intervals import Interval, mean, rate
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
-from onco_gym.trials.arms import ArmCourse
+from onco_gym.trials.arms import ArmCourse, Setting, first_scan, run_arm
 
 RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
@@ -114,6 +115,14 @@ def summarise(card: Card, name: str, course: ArmCourse, months: float, first_sca
         stopped=course.stopped,
         quality=quality,
     )
+
+
+def simulated_arm(
+    card: Card, figures: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
+) -> ArmResult:
+    """Simulate an arm and summarise it. The arguments are those of :func:`onco_gym.trials.arms.run_arm`."""
+    course = run_arm(card, figures, setting, protocol, n, seed, months)
+    return summarise(card, protocol, course, months, first_scan(card, setting))
 
 
 def hazard_ratio(treated: Times, control: Times) -> Interval:

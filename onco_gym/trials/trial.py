@@ -1,6 +1,6 @@
 """A trial: arms side by side in one population, with the uncertainty of chance and of what we do not know."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ from onco_gym.cards import Card
 from onco_gym.cards.load import digest
 from onco_gym.cards.scenarios import Params
 from onco_gym.cards.scenarios import params as params_of
-from onco_gym.trials.arms import Setting, TrialError, first_scan, run_arm
-from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, summarise
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.trials.arms import Setting, TrialError
+from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, simulated_arm
 
 RESAMPLES = 40
 """Times that the patients are drawn again with replacement, for the uncertainty of chance."""
@@ -74,7 +75,7 @@ def run_trial(
     months: float = 60.0,
     independent: bool = False,
     ensemble: Sequence[Params] = (),
-    on_arm: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
 ) -> TrialResult:
     """Run a trial.
 
@@ -88,7 +89,7 @@ def run_trial(
         independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance:
             differences are then the treatments'.
         ensemble: other figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
-        on_arm: called after each simulated arm: ``(2 + len(ensemble)) * len(protocols)`` times with an ensemble.
+        progress: told after each simulated arm.
 
     Raises:
         TrialError: for a population, a regimen or a figure that cannot be used.
@@ -98,13 +99,16 @@ def run_trial(
     if n < 2:
         raise TrialError(f"a trial needs at least two patients per arm, not {n}")
 
+    total, done = len(protocols) * (2 + len(ensemble) if ensemble else 1), 0
+
     def results(figures: Params, patients: int) -> list[ArmResult]:
+        nonlocal done
         rows = []
         for index, protocol in enumerate(protocols):
             own = seed + (index * 1_000_003 if independent else 0)
-            course = run_arm(card, figures, setting, protocol, patients, own, months)
-            rows.append(summarise(card, protocol, course, months, first_scan(card, setting)))
-            on_arm()
+            rows.append(simulated_arm(card, figures, setting, protocol, patients, own, months))
+            done += 1
+            progress("arms", done, total)
         return rows
 
     arms = results(params_of(card), n)
