@@ -20,7 +20,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, **options)
-        self._action_max_length = 11
+        self._action_max_length = 13
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,3 +95,8 @@ class Commands:
         parser: Parser = self._parsers.add_parser(name, help=about, description=about, example=example, agents=agents)
         parser.set_defaults(run=run)
         return parser
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the commands, in order."""
+        return list(self._parsers.choices)

@@ -101,7 +101,7 @@ def find_environment(text: str | os.PathLike[str], kind: str | None = None) -> E
     known = {one.id.removeprefix(f"{NAMESPACE}/").removesuffix("-v0").lower(): one for one in environments()}
     found = known.get(name.removeprefix(f"{NAMESPACE}/").removesuffix("-v0").lower())
     if found is None:
-        if name in gym.registry:
+        if name in [one.id for one in _environments(OWN_CARD, "")]:
             raise UnknownEnvironmentError(f"{name} needs a card of your own: expected the path of a card (.toml) instead")
         ids = registered_ids()
         hint = did_you_mean(name, [*ids, *(one.removeprefix(f"{NAMESPACE}/").removesuffix("-v0") for one in ids), *shipped])
