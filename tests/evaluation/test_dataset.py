@@ -1,12 +1,9 @@
-import json
-
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import onco_gym
 from onco_gym.agents import AgentError
-from onco_gym.cli import main
 from onco_gym.evaluation import dataset as made
 from onco_gym.evaluation.dataset import DatasetError, default_id, write_dataset
 from onco_gym.rewards import TERMS
@@ -102,23 +99,7 @@ def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorte
     assert not [path for path in home.iterdir() if path.name.startswith(".")]
 
 
-def test_the_command_writes_and_overwrites_only_when_told(home, capsys, monkeypatch):
-    monkeypatch.setattr(made, "CHUNK", 40)
-    command = ["dataset", "NSCLC", "--agent", "guideline", "--episodes", "3", "--root", str(home / "other")]
-    assert main(command) == 0
-    said = capsys.readouterr().out
-    assert "oncology/nsclc/guideline-v0" in said
-    assert main(command) == 2
-    assert "there is a dataset oncology/nsclc/guideline-v0" in capsys.readouterr().err
-    assert main([*command, "--overwrite", "--seed", "4"]) == 0
-    stored = json.loads((home / "other/oncology/nsclc/guideline-v0/data/metadata.json").read_text())
-    assert (stored["seed"], stored["total_episodes"]) == (4, 3)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(home / "other"))
-    assert list(minari.list_local_datasets()) == ["oncology/nsclc/guideline-v0"]
-    assert not [path for path in (home / "other").iterdir() if path.name.startswith(".")]
-
-
-def test_what_cannot_be_written_is_refused_before_the_work(home, capsys):
+def test_what_cannot_be_written_is_refused_before_the_work(home):
     for name in ("nothing", "../up-v0", "a b-v0"):
         with pytest.raises(DatasetError, match="is no name of a dataset"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
@@ -129,8 +110,6 @@ def test_what_cannot_be_written_is_refused_before_the_work(home, capsys):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id="mine-v0", overwrite=True)
     with pytest.raises(AgentError, match="there is no agent"):
         write_dataset("onco_gym/NSCLC-v0", "nobody", 3)
-    assert main(["dataset", "NSCLC", "--agent", "guideline", "--address", "here:1"]) == 2
-    assert "needs the engine ray" in capsys.readouterr().err
     assert [path.name for path in home.iterdir()] == ["mine-v0"]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from onco_gym.cards import load_card
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import params
-from onco_gym.cli import main
 from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
 from onco_gym.trials.arms import patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
@@ -376,14 +375,9 @@ def test_immunotherapy_shows_its_plateau():
         ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "asked for|could enrol"),
     ],
 )
-def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said, capsys):
+def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said):
     with pytest.raises(TrialError, match=said):
         run_trial(nsclc, Setting(population, prior), [protocol], n=50)
-    code = main(["trial", "nsclc", "--population", population, "--prior", prior, "--arm", protocol, "-n", "50", "--no-ensemble"])
-    err = capsys.readouterr().err
-    assert code == 2
-    assert err.startswith("onco-gym: ")
-    assert err.count("\n") == 1
 
 
 def test_impossible_schedules_are_refused(nsclc):
@@ -393,31 +387,3 @@ def test_impossible_schedules_are_refused(nsclc):
         run_trial(nsclc, Setting("ecog <= 1"), ["docetaxel"], n=50, months=0)
     with pytest.raises(TrialError, match="at least one arm"):
         run_trial(nsclc, Setting("ecog <= 1"), [])
-
-
-# ------------------------------------------------------------------------------------------------ the command
-
-
-def test_the_trial_command(tmp_path, capsys):
-    out, plot = tmp_path / "out.json", tmp_path / "km.png"
-    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib > osimertinib"]
-    population = ["--population", EGFR.population]
-    code = main(["trial", "nsclc", *population, *arms, "-n", "200", "--seed", "0", "--json", str(out), "--plot", str(plot)])
-    said = capsys.readouterr().out
-    assert code == 0
-    assert "Hazard ratios against gefitinib_erlotinib > osimertinib" in said
-    assert "not for treating patients" in said
-    content = json.loads(out.read_text())
-    assert [arm["protocol"] for arm in content["arms"]] == arms[1::2]
-    assert content["arms"][0]["curves"]["os"][0] == 1.0
-    assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_check_command(tmp_path, capsys):
-    out = tmp_path / "check.json"
-    assert main(["calibrate", "melanoma", "--check", "-n", "100", "--json", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "Check arms, never fitted" in said
-    assert "CheckMate 067" in said
-    assert len(json.loads(out.read_text())["arms"]) == len(load_card("melanoma").arms)
