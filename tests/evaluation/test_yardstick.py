@@ -16,7 +16,7 @@ CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 @pytest.mark.parametrize("card", CARDS)
 def test_on_every_card_the_planner_is_surely_better_than_the_guideline(card):
     found = read_yardstick(yardstick_file(card))
-    assert found.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD"
+    assert found.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick ID"
     value, low, high = found.gain
     assert 0 < low < value < high
     assert found.planner - found.guideline == pytest.approx(value, abs=1e-4)

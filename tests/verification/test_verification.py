@@ -137,7 +137,7 @@ def test_improving_never_loses_and_respects_what_may_be_given(engine, who):
 
 def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
     network = network_for(engine)
-    assert network is not None, "the card has changed: onco-gym yardstick CARD --network"
+    assert network is not None, "the card has changed: onco-gym yardstick ID --network"
     tables = []
     advice = network.shortlist(engine, who, 24, count=3)
     short, few = by_lines(engine, who, 24, 10, shortlist=advice, on_line=lambda d, since, table: tables.append(table))
@@ -156,7 +156,7 @@ def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
 @pytest.mark.parametrize("card", CARDS)
 def test_every_card_has_a_network_that_fits(card):
     network = read_network(network_file(card))
-    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD --network"
+    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick ID --network"
 
 
 @pytest.mark.slow
