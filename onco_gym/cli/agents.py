@@ -46,6 +46,7 @@ def train_command(arguments: argparse.Namespace) -> None:
             teacher = load_agent(engine, arguments.imitate, arguments.seed)
             start = clone(engine, teacher, seed=arguments.seed, progress=progress)
             settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps, because there is something to lose
+        progress("compiling the training", 0, 0)
         agent = ppo.train(engine, settings, arguments.seed, progress, start)
         save_mlp_onnx(arguments.out, agent.layers, engine)
     print(f"wrote {arguments.out} for {engine.id}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")

@@ -259,7 +259,7 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
         def on_round(fit: "Fit") -> None:
             nonlocal step
             loss = f", loss {fit.position.loss:.1f}" if fit.position.round else ""
-            step = _counted(progress, f"steps of round {fit.position.round + 1} of at most {arguments.rounds}{loss}", fit.steps)
+            step = _counted(progress, f"round {fit.position.round + 1} of at most {arguments.rounds}: steps{loss}", fit.steps)
 
         where = arguments.workers, arguments.address
         fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, on_round, lambda: step(), *where)

@@ -34,6 +34,7 @@ def test_training_reports_its_progress(capsys, command, small, monkeypatch, tmp_
     err = command(*arguments).err
     assert "onco-gym: watching guideline, " in err
     assert "onco-gym: imitating 1 of 1, " in err
+    assert "onco-gym: compiling the training, " in err
     assert "onco-gym: training 32 of 64, return " in err
     assert command(*arguments, "--quiet").err == ""
 

@@ -101,7 +101,7 @@ def test_calibrate_writes_elsewhere_and_reports_its_progress(command, small, mon
     before, other = small.read_text(), small.with_name("other.toml")
     ran = command("calibrate", small, "-n", 60, "--rounds", 1, "-o", other)
     assert ran.code == 0
-    assert "onco-gym: steps of round 1 of at most 1 1 of " in ran.err
+    assert "onco-gym: round 1 of at most 1: steps 1 of " in ran.err
     assert "onco-gym: drawing the ensemble 1 of " in ran.err
     assert small.read_text() == before
     assert load_card(other).calibration.rounds == 1
