@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onco_gym.agents import ppo
-from onco_gym.agents.cloning import TRAINING, Settings, clone
+from onco_gym.agents.cloning import TRAINING, CloningSettings, clone
 from onco_gym.agents.loading import load_agent
 from onco_gym.agents.onnxfile import save_mlp_onnx
 from onco_gym.interfaces.engine import Engine
@@ -93,14 +93,14 @@ def sb3(
             return True
 
     model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id.split('/')[-1]}-{algorithm}-{seed}")
-    export(Sb3Agent(model, engine), policy, engine)
+    export(policy, engine, Sb3Agent(engine, model))
     return curve
 
 
 def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
     """:mod:`onco_gym.agents.ppo`; with ``[imitates]``, from a policy that imitates an agent."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "imitates"}
-    chosen = ppo.Settings(**own)
+    chosen = ppo.PpoSettings(**own)
     curve: Curve = []
 
     def report(progress: ppo.Progress) -> None:
@@ -112,20 +112,20 @@ def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path
     if "imitates" in settings:
         start = imitation(engine, {**settings["imitates"], "hidden": chosen.hidden}, seed, lambda share: None)
     agent = ppo.train(engine, chosen, seed, report, start)
-    save_mlp_onnx(policy, agent.layers, engine)
+    save_mlp_onnx(policy, engine, agent.layers)
     return curve[:: max(1, len(curve) // 50)]
 
 
 def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
     """Behaviour cloning of the clinician."""
-    save_mlp_onnx(policy, imitation(engine, settings, seed, on_step).layers, engine)
+    save_mlp_onnx(policy, engine, imitation(engine, settings, seed, on_step).layers)
     return []
 
 
 def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, on_step: OnStep) -> ppo.PpoAgent:
     """A policy that decides as the agent of the settings does."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "agent"}
-    chosen = Settings(**own)
+    chosen = CloningSettings(**own)
     return clone(engine, load_agent(engine, settings["agent"], seed), chosen, seed, lambda epoch: on_step(epoch / chosen.epochs))
 
 

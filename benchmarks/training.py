@@ -17,7 +17,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import onco_gym
-from onco_gym.agents.ppo import Progress, Settings, train
+from onco_gym.agents.ppo import Progress, PpoSettings, train
 from onco_gym.interfaces.engine import make_engine
 
 ENV_ID = "onco_gym/NSCLC-v0"
@@ -37,7 +37,7 @@ def sb3(model: PPO, steps: int) -> Callable[[], float]:
 
 def jax_ppo(steps: int) -> Callable[[], float]:
     """Steps a second of the JAX trainer at its default settings, without its first round, which compiles."""
-    engine, settings = make_engine("nsclc"), Settings(steps=steps)
+    engine, settings = make_engine("nsclc"), PpoSettings(steps=steps)
 
     def measure() -> float:
         seen: list[tuple[float, int]] = []

@@ -15,8 +15,6 @@ from onco_gym.cards import card_files, load_card
 from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
 
-jax.config.update("jax_numpy_dtype_promotion", "standard")
-
 ROOT = Path(__file__).parents[1]
 IDS = onco_gym.registered_ids()
 # Every disease in its plain form and every kind of one disease; the others take long to compile.

@@ -295,7 +295,7 @@ def example() -> str:
     worked = {
         "outcome": f"3 weeks of {WEEKS_PER_YEAR:.2f} lived at utility {terms['outcome'] / per_year:.3f}",
         "guideline": f"{said['verdict']}, level A, accepted by {said['share']:.0%} of the experts",
-        "fairness": "the second cycle goes on: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
+        "fairness": "the line continues: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
         "carbon": " + ".join(f"{kg:.2g} ({name})" for name, kg in parts.items()) + " kg",
     }
     rows = [
@@ -314,7 +314,7 @@ def example() -> str:
             json.dumps(shown, indent=2),
             "```",
             "",
-            *table(["term", "worked out", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
+            *table(["term", "calculation", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
         ]
     ).strip()
 
@@ -335,7 +335,7 @@ def footprints() -> str:
     head = [
         "item",
         "kg CO2e as measured",
-        "of that electricity, where",
+        "share of electricity, measured in",
         f"in {card.grid_zone} at {card.clinic_hour}:00",
         "source",
     ]

@@ -126,5 +126,5 @@ if args.save:
     from onco_gym.agents import save_mlp_onnx
 
     layers = [(one.weight.detach().numpy().T, one.bias.detach().numpy()) for one in actor if isinstance(one, nn.Linear)]
-    save_mlp_onnx(args.save, layers, envs.unwrapped.engine, activation="tanh")
+    save_mlp_onnx(args.save, envs.unwrapped.engine, layers, activation="tanh")
     print(f"wrote {args.save}")

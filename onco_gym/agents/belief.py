@@ -33,7 +33,7 @@ JITTER = 0.06
 """Log sd by which growth, sensitivities and clones of a copy differ from the original."""
 
 
-class Seen(NamedTuple):
+class Sighting(NamedTuple):
     """What an observation says of n patients, in raw units, and what is remembered: arrays of NumPy or JAX."""
 
     known: Any  # (T, n) bool
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     failed: Any  # (n,) progressions so far
 
 
-def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Seen | None) -> Seen:
+def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Sighting | None) -> Sighting:
     """Read an observation (n, F) of patients last seen as ``before``; a patient at cycle 0 is a new one."""
     rows = np.asarray(observation, np.float32).T
     raw = {field.name: field.raw(rows[field.index]) for field in scenario.fields if field.block == "course"}
@@ -75,7 +75,7 @@ def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.
     active = ~np.isin(given, (scenario.holiday, scenario.supportive)) & (given >= 0)
     treatment = np.where(active, given, treatment).astype(np.int32)
     size = np.maximum(raw["diameter"], 1e-3)
-    return Seen(
+    return Sighting(
         known=rows[scenario.block("test")] > 0.5,
         shown=rows[: len(scenario.traits) + len(scenario.biomarkers)],
         cycle=cycle,
@@ -112,10 +112,10 @@ class Cloud:
         self.engine, self.size, self.seed = engine, size, seed
         self._donors = _donors(engine)
         self.journey: Journey | None = None  # (..., n * size), a patient's cloud in one stretch
-        self.seen: Seen | None = None
+        self.seen: Sighting | None = None
         self._turn = 0
 
-    def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Seen:
+    def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Sighting:
         """Take in what is seen now. Patients at cycle 0 are new; the others got what the observation says they got."""
         scenario = self.engine.scenario
         same = self.seen is not None and len(self.seen.cycle) == len(observation)
@@ -141,7 +141,7 @@ class Cloud:
         start = np.uint32((self.seed * 0x9E3779B9 + self._turn * 0x85EBCA6B) & 0xFFFFFFFF)
         return mix(jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x27D4EB2F) + start)
 
-    def _admitted(self, seen: Seen, key: jax.Array) -> Journey:
+    def _admitted(self, seen: Sighting, key: jax.Array) -> Journey:
         rows = self._donors.nearest(seen, self.size)
         patient = self._donors.patients(rows.reshape(-1))
         return _begun(self.engine.scenario, self.engine.params, patient, seen, key, self.size)
@@ -165,7 +165,7 @@ class _Donors:
         rows = [np.full((self._traits, n), MATCHING["trait"]), MATCHING["biomarker"] * known[self._tests]]
         return np.concatenate(rows).astype(np.float32)
 
-    def nearest(self, seen: Seen, size: int) -> NDArray[np.int32]:
+    def nearest(self, seen: Sighting, size: int) -> NDArray[np.int32]:
         """(n, size) the donors who look most like each patient."""
         weight = self._weight(np.asarray(seen.known))
         mine = np.asarray(seen.shown) * weight
@@ -188,7 +188,7 @@ def _donors(engine: Engine) -> _Donors:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key: jax.Array, size: int) -> Journey:
+def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Sighting, key: jax.Array, size: int) -> Journey:
     """Look-alikes at the first visit, with the tumour size that was measured."""
     seen = _repeated(seen, size)
     traits = len(scenario.traits)
@@ -209,7 +209,7 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, key: jax.Array, size: int) -> Journey:
+def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sighting, key: jax.Array, size: int) -> Journey:
     """The cloud a cycle later, after the treatment that was given."""
     n = seen.cycle.shape[0]
     wide = _repeated(seen, size)
@@ -248,7 +248,7 @@ def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, k
     return _clothed(params, Journey(patient, state, key), wide)
 
 
-def _clothed(params: Params, journey: Journey, seen: Seen) -> Journey:
+def _clothed(params: Params, journey: Journey, seen: Sighting) -> Journey:
     """The cloud with everything that the clinic sees as it was seen."""
     state = journey.state
     state = state._replace(
@@ -276,5 +276,5 @@ def _clothed(params: Params, journey: Journey, seen: Seen) -> Journey:
     return journey._replace(state=state._replace(barred=barred))
 
 
-def _repeated(seen: Seen, size: int) -> Seen:
+def _repeated(seen: Sighting, size: int) -> Sighting:
     return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), size, axis=-1), seen)

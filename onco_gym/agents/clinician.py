@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
@@ -115,8 +115,7 @@ class ClinicianAgent:
         n, layout = len(observation), self._scenario
         rows, every, known = np.arange(n), np.eye(len(layout.regimens)), self._known(observation)
         advised = self._follow.act(observation, mask)
-        last = np.stack([known.raw(f"regimen_{name}") for name in layout.regimens], 1)
-        current, treated = last.argmax(1), last.max(1) > 0.5
+        treated, current = known.current >= 0, np.maximum(known.current, 0)
         on_treatment = treated & self._active[current]
         starts = self._active[advised] & ~(on_treatment & (advised == current))
         result = every[advised]
@@ -141,10 +140,9 @@ class ClinicianAgent:
         # Supportive care can always be given; whatever else was chosen and cannot be falls to it.
         return np.where(total > 0, result / np.where(total > 0, total, 1), every[layout.supportive])
 
-    def _listed(self, known: Facts, mask: Masks) -> NDArray[np.float64]:
+    def _listed(self, known: ObservedFacts, mask: Masks) -> NDArray[np.float64]:
         """(n, R) weights of the regimens that the guideline lists for the next line and that can be given."""
         matches, guideline = self._guideline.matches(known), self._guideline
-        prior = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1) > 0.5
         weights = np.zeros(mask.shape)
         advised_against = np.zeros(mask.shape, bool)
         for rule, regimen in enumerate(guideline.regimen):
@@ -152,10 +150,10 @@ class ClinicianAgent:
                 weights[:, regimen] = np.maximum(weights[:, regimen], self._weights[rule] * matches[rule])
             else:
                 advised_against[:, regimen] |= matches[rule]
-        usable: NDArray[np.bool_] = mask & self._active & ~prior & ~advised_against
+        usable: NDArray[np.bool_] = mask & self._active & (known.cycles <= 0.5) & ~advised_against
         return weights * usable
 
-    def _undertreated(self, known: Facts) -> NDArray[np.float64]:
+    def _undertreated(self, known: ObservedFacts) -> NDArray[np.float64]:
         """(n,) the probability of less than the guideline says."""
         odds = np.full(len(known["line"]), (1 - UNDERTREATED) / UNDERTREATED)
         for one, level in self._odds:

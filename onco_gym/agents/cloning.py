@@ -19,7 +19,7 @@ TRAINING = 2**40
 
 
 @dataclass(frozen=True)
-class Settings:
+class CloningSettings:
     """How to clone."""
 
     episodes: int = 3000  # patients on whom the agent is watched
@@ -32,7 +32,7 @@ class Settings:
 def clone(
     engine: Engine,
     agent: Agent,
-    settings: Settings | None = None,
+    settings: CloningSettings | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> ppo.PpoAgent:
@@ -41,14 +41,14 @@ def clone(
     Args:
         engine: an environment whose actions are regimens.
         agent: whom to imitate.
-        settings: see :class:`Settings`.
+        settings: see :class:`CloningSettings`.
         seed: same engine, agent, settings and seed, same policy on the same machine.
         progress: told after every pass.
 
     Raises:
         AgentError: for another kind of environment, or too few decisions to learn from.
     """
-    settings = settings or Settings()
+    settings = settings or CloningSettings()
     if engine.kind.name != "regimen":
         raise AgentError(f"cloning learns regimens; {engine.card.id} of kind {engine.kind.name!r} asks for something else")
     run = rollout(engine, agent, settings.episodes, seed=TRAINING + seed * 2**32, keep_observations=True)

@@ -27,9 +27,9 @@ def load_agent(engine: Engine, agent: str, seed: int = 0) -> Agent:
         AgentError: if there is no such agent, or it does not fit the environment.
     """
     if agent.endswith(".onnx"):
-        return OnnxAgent(agent, engine)
+        return OnnxAgent(engine, agent)
     if agent.endswith(".zip"):
-        return Sb3Agent.load(agent, engine)
+        return Sb3Agent.load(engine, agent)
     regimens = [regimen.name for regimen in engine.card.regimens if regimen.active or engine.kind.name == "regimen"]
     known = {}
     for one in NAMED:

@@ -17,7 +17,7 @@ import optax
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from onco_gym.agents.onnxfile import certain, choose, parts
+from onco_gym.agents.onnxfile import certain, choose
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
@@ -29,7 +29,7 @@ Layers = list[tuple[jax.Array, jax.Array]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PpoSettings:
     """How to train. The defaults suit every shipped card."""
 
     steps: int = 10_000_000  # environment steps in all
@@ -147,7 +147,7 @@ class _Rollout(NamedTuple):
 
 
 def _round(
-    engine: Engine, settings: Settings, parts: tuple[int, ...], update: Callable[..., Any], at: _Training, share: jax.Array
+    engine: Engine, settings: PpoSettings, parts: tuple[int, ...], update: Callable[..., Any], at: _Training, share: jax.Array
 ) -> tuple[_Training, jax.Array]:
     """Roll out, estimate advantages, update. ``share`` of the training is still to come.
 
@@ -185,7 +185,7 @@ def _round(
     return at._replace(actor=networks[0], critic=networks[1], optimiser=optimiser, key=order[0]), said
 
 
-def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _Training) -> tuple[_Training, _Rollout]:
+def _roll_out(engine: Engine, settings: PpoSettings, parts: tuple[int, ...], at: _Training) -> tuple[_Training, _Rollout]:
     plain = isinstance(engine.kind.space, spaces.Discrete)
 
     def cycle(at: _Training, _: None) -> tuple[_Training, _Rollout]:
@@ -222,7 +222,7 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
     return jax.lax.scan(cycle, at, None, settings.length)
 
 
-def _advantages(settings: Settings, met: _Rollout, last: jax.Array) -> jax.Array:
+def _advantages(settings: PpoSettings, met: _Rollout, last: jax.Array) -> jax.Array:
     """(T, n) generalised advantage estimates; ``last`` (n,) is the value after the rollout."""
 
     def back(carry: tuple[jax.Array, jax.Array], one: _Rollout) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -240,7 +240,7 @@ def _advantages(settings: Settings, met: _Rollout, last: jax.Array) -> jax.Array
 
 def train(
     engine: Engine,
-    settings: Settings | None = None,
+    settings: PpoSettings | None = None,
     seed: int = 0,
     progress: Progress = silent,
     start: "PpoAgent | None" = None,
@@ -249,7 +249,7 @@ def train(
 
     Args:
         engine: of a kind whose actions are choices (regimens or workflow).
-        settings: see :class:`Settings`.
+        settings: see :class:`PpoSettings`.
         seed: same engine, settings and seed, same policy on the same machine.
         progress: told after every rollout and update.
         start: the policy to go on from, such as one that imitates the guideline; by default one that knows nothing.
@@ -257,7 +257,7 @@ def train(
     Raises:
         AgentError: for a kind of environment whose actions are amounts, and for a start of another shape.
     """
-    settings = settings or Settings()
+    settings = settings or PpoSettings()
     parts = _parts(engine)
     key, *keys = jax.random.split(jax.random.key(seed), 3)
     width, choices = len(engine.kind.fields), sum(parts)
@@ -288,12 +288,12 @@ def train(
     return PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in at.actor], parts, curve)
 
 
-def _rounds(settings: Settings) -> int:
+def _rounds(settings: PpoSettings) -> int:
     return -(-settings.steps // (settings.envs * settings.length))
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+def _compiled(engine: Engine, settings: PpoSettings) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
     """The optimiser, and one round, compiled when it is first called; the same for all seeds."""
     rate = optax.linear_schedule(settings.rate, 0.0, _rounds(settings) * settings.epochs * settings.batches)
     adam = optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate, eps=1e-5))
@@ -306,8 +306,8 @@ def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransfo
 
 
 def _parts(engine: Engine) -> tuple[int, ...]:
-    sizes = parts(engine)
-    if sizes is None:
+    sizes = tuple(engine.kind.parts.values())
+    if not sizes:
         raise AgentError(f"this trainer learns choices, not amounts: {engine.card.id} with doses needs another, such as SAC")
     return sizes
 

@@ -28,7 +28,6 @@ from onco_gym.agents.onnxfile import (
     choose,
     labelled,
     output,
-    parts,
     written,
 )
 from onco_gym.agents.protocol import Agent, AgentError
@@ -48,15 +47,15 @@ class Sb3Agent:
     What cannot be chosen is left out, also for models that were trained without masks.
 
     Args:
-        model: the model; its policy is a multilayer perceptron, with a features extractor of your own if you like.
         engine: the environment that it is for.
+        model: the model; its policy is a multilayer perceptron, with a features extractor of your own if you like.
         vecnormalize: the ``VecNormalize`` it was trained under.
 
     Raises:
         AgentError: if the model does not fit the environment.
     """
 
-    def __init__(self, model: Any, engine: Engine, vecnormalize: Any = None) -> None:
+    def __init__(self, engine: Engine, model: Any, vecnormalize: Any = None) -> None:
         features = (len(engine.kind.fields),)
         if model.observation_space.shape != features:
             expected = f"{engine.id} gives {features}"
@@ -67,12 +66,12 @@ class Sb3Agent:
         self.normalisation = _normalisation(vecnormalize, features)
         self.layers = _layers(model)
         self.network = _network(self.layers, self.normalisation)
-        self._parts = parts(engine)
+        self._parts = tuple(engine.kind.parts.values())
         model.policy.set_training_mode(False)
         self._check()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], engine: Engine, vecnormalize: str | os.PathLike[str] | None = None) -> "Sb3Agent":
+    def load(cls, engine: Engine, path: str | os.PathLike[str], vecnormalize: str | os.PathLike[str] | None = None) -> "Sb3Agent":
         """The model in ``path``, with the statistics in ``vecnormalize``, by default in :data:`STATISTICS` beside it.
 
         Unpickles both: load only what you trust.
@@ -91,7 +90,7 @@ class Sb3Agent:
             raise
         except Exception as error:  # whatever the pickles in it raise
             raise AgentError(f"{file} cannot be loaded as a model of {algorithm.__name__}: {_line(error)}") from None
-        return cls(model, engine, normalise)
+        return cls(engine, model, normalise)
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
@@ -119,38 +118,38 @@ class Sb3Agent:
         """The layers say what ``predict`` says; they do not where a policy's own methods do more than its layers."""
         shape = self.model.observation_space.shape
         observation = np.random.default_rng(0).random((64, *shape), np.float32)
-        everything = np.ones((64, 1), bool) if self._parts is None else np.ones((64, sum(self._parts)), bool)
+        everything = np.ones((64, 1), bool) if not self._parts else np.ones((64, sum(self._parts)), bool)
         if _agreement(self.act(observation, everything), self.predicted(observation, everything)) < 0.95:
             raise AgentError(f"{type(self.model.policy).__name__} chooses otherwise than its layers do: expected an MlpPolicy")
 
 
 def export(
-    model: "str | os.PathLike[str] | Sb3Agent",
-    onnx_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     engine: Engine,
+    model: "str | os.PathLike[str] | Sb3Agent",
     vecnormalize: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write an SB3 model as an ONNX file, normalisation included, if the file chooses what the model chooses.
 
     Args:
-        model: its file, ``.zip``, which is unpickled, so one you trust; or the model itself, as an :class:`Sb3Agent`.
-        onnx_path: where the policy goes.
+        path: where the policy goes.
         engine: the environment that it is for.
+        model: its file, ``.zip``, which is unpickled, so one you trust; or the model itself, as an :class:`Sb3Agent`.
         vecnormalize: statistics of ``VecNormalize``; by default those in :data:`STATISTICS` beside the model, if there are any.
 
     Raises:
         AgentError: if the model cannot be loaded or written, or if file and model do not agree on the visits of
             simulated patients. Nothing is written then.
     """
-    agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(model, engine, vecnormalize)
+    agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(engine, model, vecnormalize)
     operators = _operators(agent.layers)
-    with replacing(onnx_path) as temporary:
+    with replacing(path) as temporary:
         if operators is not None:
             temporary.write_bytes(written(operators, engine, agent.normalisation))
         else:
             _trace(agent, temporary, engine)
             temporary.write_bytes(labelled(temporary.read_bytes(), engine))
-        _compare(agent, OnnxAgent(temporary.read_bytes(), engine), engine)
+        _compare(agent, OnnxAgent(engine, temporary.read_bytes()), engine)
 
 
 class _Layers(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.protocol import AgentError
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
@@ -78,10 +78,8 @@ class GuidelineAgent:
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
         """(n,) regimen indices."""
-        names, known = self._scenario.regimens, self._known(observation)
-        prior = np.stack([known.raw(f"prior_{name}") for name in names], 1) > 0.5
-        last = np.stack([known.raw(f"regimen_{name}") for name in names], 1)
-        current, treated = last.argmax(1), last.max(1) > 0.5
+        known = self._known(observation)
+        prior, treated, current = known.cycles > 0.5, known.current >= 0, np.maximum(known.current, 0)
         progressed = known["progressed"] > 0.5
         open_to = mask & ~(prior & self._active)
         choice = self._guideline.first_choice(known, open_to, self._scenario.supportive)
@@ -90,7 +88,7 @@ class GuidelineAgent:
         on_treatment = treated & self._active[current] & ~progressed
         resting = treated & (current == self._scenario.holiday) & (known["line"] > 0) & ~progressed
         done = on_treatment & ~mask[rows, current]
-        cycles = np.stack([known.raw(f"prior_{name}") for name in names], 1)[rows, current]
+        cycles = known.cycles[rows, current]
         early = on_treatment & ~done & (cycles <= self.EARLY)
         if early.any():
             better = self._better(known, prior, mask, current)
@@ -101,7 +99,9 @@ class GuidelineAgent:
         choice = np.where(on_treatment & ~done, current, choice)
         return np.where(resting | watched, self._scenario.holiday, choice)
 
-    def _better(self, known: Facts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]) -> NDArray[np.int64]:
+    def _better(
+        self, known: ObservedFacts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
         """(n,) the regimen preferred for the present line by what is known now; -1 where the present one stands."""
         rows = np.arange(len(current))
         before = prior.copy()

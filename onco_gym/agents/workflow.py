@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.protocol import AgentError
 from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
@@ -64,7 +64,7 @@ class WorkflowAgent:
         if self._testing != "never":
             first = np.flatnonzero((known["line"] == 0) & (np.rint(known["cycle"]) <= self.PATIENCE))
             self._before_first_line(first, observation[first], can[first], orders)
-            treated = (known["line"] > 0) & (self._current(known) != self._scenario.supportive)
+            treated = (known["line"] > 0) & (known.current != self._scenario.supportive)
             failed = np.flatnonzero(treated & (known["progressed"] > 0.5))
             self._at_progression(failed, observation[failed], can[failed], orders)
         if self._testing == "everything":
@@ -90,7 +90,7 @@ class WorkflowAgent:
             return
         helpful, _, resistance = self._indications(observation, can)
         self._order(rows, observation, helpful, orders)
-        current = self._current(self._knowledge(observation))
+        current = self._knowledge(observation).current
         wanted = (helpful & self._sequencing).any(0) | resistance
         wanted &= can[np.arange(len(rows)), current] & (self._raw(observation, "cycles_since_ctdna") > 0.5)
         orders["ctdna"][rows] = wanted
@@ -100,14 +100,13 @@ class WorkflowAgent:
         for name, wanted in zip(self._scenario.tests, tests, strict=True):
             orders[name][rows] = wanted & (self._raw(observation, f"pending_{name}") < 0.5)
 
-    def _follow(self, known: Facts, orders: Orders) -> None:
+    def _follow(self, known: ObservedFacts, orders: Orders) -> None:
         """Scans and visits."""
         regimen, usual = orders["regimen"], self._card.observation.scan_every_cycles
-        given = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1)
         worst = np.stack([known.raw(f"toxicity_{name}") for name in self._scenario.organs]).max(0)
-        stable = self._at_home[regimen] & (given[np.arange(len(regimen)), regimen] >= self.SETTLED)
+        stable = self._at_home[regimen] & (known.cycles[np.arange(len(regimen)), regimen] >= self.SETTLED)
         stable &= (
-            (regimen == self._current(known))
+            (regimen == known.current)
             & (known["line"] > 0)
             & (known["progressed"] < 0.5)
             & (worst < self.TOLERATED)
@@ -118,11 +117,6 @@ class WorkflowAgent:
         orders["next_visit"] = cycles - 1
         scan = (since + cycles >= usual) & (regimen != self._scenario.supportive)
         orders["imaging"] = scan * IMAGING.index("CT")
-
-    def _current(self, known: Facts) -> NDArray[np.int64]:
-        """(n,) the regimen of the last cycle, -1 before the first."""
-        last = np.stack([known.raw(f"regimen_{name}") for name in self._scenario.regimens], 1)
-        return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def _raw(self, observation: Observations, name: str) -> NDArray[np.float32]:
         """(n,) a field that the workflow adds, in its unit."""
@@ -162,7 +156,7 @@ class Indications:
             can: (n, R) which regimens can be given.
         """
         known, times = self._knowledge(observation), len(self._supposed)
-        had = np.stack([known.raw(f"prior_{name}") > 0.5 for name in self._scenario.regimens], 1)
+        had = known.cycles > 0.5
         facts = self._suppose(known, observation)  # all at once: asking costs by the rule, not by the patient
         choices = self._guideline.first_choice(facts, np.tile(can & ~(had & self._active), (times, 1)), self._scenario.supportive)
         now = np.tile(choices[: len(can)], times)
@@ -178,8 +172,8 @@ class Indications:
             changed[self._shows == -2].any(0),
         )
 
-    def _suppose(self, known: Facts, observation: Observations) -> Any:
-        """Facts of all patients, once for everything that is supposed."""
+    def _suppose(self, known: ObservedFacts, observation: Observations) -> Any:
+        """ObservedFacts of all patients, once for everything that is supposed."""
         n = len(observation)
         names = {name for result in self._supposed for name in result}
         columns = {

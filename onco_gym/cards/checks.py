@@ -9,6 +9,7 @@ from onco_gym.cards.expressions import ExpressionError, Levels, parse
 from onco_gym.cards.grid import zones
 from onco_gym.cards.protocols import ProtocolError, parse_protocol
 from onco_gym.cards.schema import (
+    SMALLEST,
     Bernoulli,
     Card,
     Case,
@@ -148,6 +149,9 @@ def _graph(card: Card, vocabulary: Levels) -> None:
     names = [variable.name for variable in card.variables]
     for variable in card.variables:
         key = f"variables[{variable.name}]"
+        for case in variable.median if isinstance(variable, Lognormal) else ():
+            if case.value < SMALLEST:
+                _fail(f"{key}.median", case.value, f"a number of at least {SMALLEST:g}")
         for parent in variable.parents:
             _known(f"{key}.parents", parent, names, "variables")
         for text in conditions(variable):
@@ -211,8 +215,8 @@ def _biology(card: Card, vocabulary: Levels) -> None:
         _fail("growth.capacity_cm3", card.growth.capacity_cm3, f"more than reference_cm3, which is {card.growth.reference_cm3:g}")
     for field in ("per_cycle", "initial_cm3", "lesions"):
         for case in getattr(card.growth, field):
-            if case.value <= 0:
-                _fail(f"growth.{field}", case.value, "a positive number")
+            if case.value < SMALLEST:
+                _fail(f"growth.{field}", case.value, f"a number of at least {SMALLEST:g}")
     for mechanism in card.mechanisms:
         for case in mechanism.sensitivity:
             if case.value < 0:

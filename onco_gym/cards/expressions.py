@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST = 1e12
+"""Largest magnitude of a number on a card. The simulator has single precision, in which products of larger ones overflow."""
+DEEPEST = 100
+"""Levels of nesting in an expression. Python's stack would end at some hundred, and sooner the deeper the caller is in it."""
 Levels = Mapping[str, tuple[str, ...] | None]
 """What an expression may name: categorical variables with their levels, all others with None."""
 
@@ -74,13 +78,23 @@ def parse(text: str, levels: Levels) -> Expression:
         raise ExpressionError(f"the condition is {len(text)} characters long; at most 2000 are read")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
+        if _depth(tree) > DEEPEST:
+            raise RecursionError
         names: dict[str, None] = {}
         run = _build(tree, levels, names, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ExpressionError):
             raise
-        raise ExpressionError(f"cannot read {text!r}: {getattr(error, 'msg', 'too deeply nested')}") from None
+        why = getattr(error, "msg", str(error)) if isinstance(error, SyntaxError | ValueError) else "too deeply nested"
+        raise ExpressionError(f"cannot read {text!r}: {why}") from None
     return Expression(text, tuple(names), run)
+
+
+def _depth(tree: ast.AST) -> int:
+    depth, level = 0, [tree]
+    while level:
+        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -89,8 +103,8 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
 
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
-            if abs(value) > 1e12:
-                raise ExpressionError(f"{text!r} holds a number beyond 1e12")
+            if abs(value) > LARGEST:
+                raise ExpressionError(f"{text!r} holds a number beyond {LARGEST:g}")
             return lambda _: value
         case ast.Name(id=name):
             if name not in levels:

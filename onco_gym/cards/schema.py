@@ -8,10 +8,19 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from onco_gym.cards.expressions import LARGEST
+
+SMALLEST = 1 / LARGEST
+"""Smallest number where 0 has no meaning, since it is divided by, or its logarithm is taken, in single precision."""
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=48)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+"""A number, whole or not; ``true`` and text are none. Every figure on a card is one of these, or a :data:`Whole`."""
+Whole = Annotated[int, Field(strict=True, ge=-int(LARGEST), le=int(LARGEST))]
+Truth = Annotated[bool, Field(strict=True)]
+Probability = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(ge=SMALLEST)]
+NonNegative = Annotated[Number, Field(ge=0)]
 Tier = Literal["demographic", "biology", "social", "access"]
 Sources = Annotated[
     tuple[str, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
@@ -42,7 +51,7 @@ class Case(Table):
     """One branch of a rule: the first case whose ``when`` holds gives ``value``; the last has no ``when``."""
 
     when: str = ""
-    value: float
+    value: Number
 
 
 class WeightCase(Table):
@@ -90,8 +99,8 @@ class Variable(Sourced):
     tier: Tier
     unit: str = ""
     parents: tuple[Name, ...] = ()
-    protected: bool = False
-    observed: bool = True
+    protected: Truth = False
+    observed: Truth = True
     test: Name | None = None
 
 
@@ -166,7 +175,7 @@ class Ordinal(Discrete):
     """One of the numbers ``values``, in rising order."""
 
     kind: Literal["ordinal"]
-    values: tuple[float, ...] = Field(min_length=2)
+    values: tuple[Number, ...] = Field(min_length=2)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -186,8 +195,8 @@ class Normal(Variable):
     kind: Literal["normal"]
     mean: Cases
     sd: Positive
-    low: float
-    high: float
+    low: Number
+    high: Number
 
     @model_validator(mode="after")
     def _order(self) -> "Normal":
@@ -229,14 +238,14 @@ class Mechanism(Sourced):
     title: str
     sensitivity: Cases
     spread: NonNegative
-    fading_per_cycle: Annotated[float, Field(ge=0, le=0.5)] = 0
+    fading_per_cycle: Annotated[Number, Field(ge=0, le=0.5)] = 0
     modifiers: tuple[Effect, ...] = ()
 
 
 class Induction(Table):
     """After ``cycles`` cycles of a regimen, ``drops`` are left out and toxicity is scaled by ``toxicity_after``."""
 
-    cycles: int = Field(ge=1)
+    cycles: Whole = Field(ge=1)
     drops: tuple[Name, ...] = ()
     toxicity_after: NonNegative = 1.0
 
@@ -257,9 +266,9 @@ class Regimen(Sourced):
     infusions_per_cycle: NonNegative = 0
     visits_per_cycle: NonNegative
     drug_kgco2e_per_cycle: NonNegative = 0
-    carryover: Annotated[float, Field(ge=0, lt=1)] = 0
-    max_cycles: int | None = Field(default=None, ge=1)
-    max_ecog: int = Field(default=4, ge=0, le=4)
+    carryover: Annotated[Number, Field(ge=0, lt=1)] = 0
+    max_cycles: Whole | None = Field(default=None, ge=1)
+    max_ecog: Whole = Field(default=4, ge=0, le=4)
     kill: dict[Name, NonNegative] = {}
     toxicity: dict[Name, Probability] = {}
     burden: NonNegative = 0
@@ -276,7 +285,7 @@ class Acquired(Table):
     """Cells of clone ``origin`` turn into this clone at ``per_cycle`` of their number."""
 
     origin: Name
-    per_cycle: Annotated[float, Field(ge=0, le=0.1)]
+    per_cycle: Annotated[Number, Field(ge=0, le=0.1)]
 
 
 class Clone(Sourced):
@@ -290,7 +299,7 @@ class Clone(Sourced):
     resistance: dict[Name, Probability] = {}
     log10_fraction: Cases = (Case(value=0.0),)
     spread: NonNegative = 0
-    fitness_cost: Annotated[float, Field(ge=0, lt=1)] = 0
+    fitness_cost: Annotated[Number, Field(ge=0, lt=1)] = 0
     acquired: Acquired | None = None
 
 
@@ -322,7 +331,7 @@ class Immune(Sourced):
     onset: Probability
     waning: Probability
     memory_half: Positive
-    shared: Annotated[float, Field(ge=0, lt=1)] = 0
+    shared: Annotated[Number, Field(ge=0, lt=1)] = 0
 
 
 class Organ(Sourced):
@@ -354,7 +363,7 @@ class Survival(Sourced):
     tumour_per_cycle: NonNegative
     burden_exponent: Positive
     per_ecog: Positive
-    per_failed_line: Annotated[float, Field(ge=1)]
+    per_failed_line: Annotated[Number, Field(ge=1)]
     spread: NonNegative
     effects: tuple[Effect, ...] = ()
 
@@ -390,7 +399,7 @@ class Test(Sourced):
     delay: Name | None = None
     kgco2e: NonNegative
     cost_usd: NonNegative
-    repeated_at_progression: bool = False
+    repeated_at_progression: Truth = False
 
 
 class Workup(Sourced):
@@ -405,7 +414,7 @@ class Workup(Sourced):
     ctdna_detection: NonNegative
     ct_cost_usd: NonNegative
     mri_cost_usd: NonNegative
-    longest_interval_cycles: int = Field(ge=1, le=12)
+    longest_interval_cycles: Whole = Field(ge=1, le=12)
 
 
 class Observation(Sourced):
@@ -415,14 +424,14 @@ class Observation(Sourced):
     Where ``not_measurable`` holds, a trial counts no response, whatever the tumour does.
     """
 
-    scan_every_cycles: int = Field(ge=1)
+    scan_every_cycles: Whole = Field(ge=1)
     unscheduled: Probability
     not_measurable: str = ""
-    scan_error: Annotated[float, Field(ge=0, le=0.25)]
+    scan_error: Annotated[Number, Field(ge=0, le=0.25)]
     new_lesion: NonNegative
     ctdna_error: NonNegative
     ctdna_spread: NonNegative
-    laboratory_error: Annotated[float, Field(ge=0, le=0.15)]
+    laboratory_error: Annotated[Number, Field(ge=0, le=0.15)]
     marker_detection: Probability
 
 
@@ -460,7 +469,7 @@ class Rule(Sourced):
     """A guideline statement: for patients of whom ``when`` is known, at these lines, ``regimen`` has this status."""
 
     regimen: Name
-    lines: tuple[int, ...] = ()
+    lines: tuple[Annotated[Whole, Field(ge=1)], ...] = ()
     when: str = ""
     status: Status
     level: Level
@@ -478,7 +487,7 @@ class Expert(Sourced):
     title: str
     accepts: tuple[Status, ...] = Field(min_length=1)
     level: Level
-    early: bool = False
+    early: Truth = False
     max_toxicity: Probability = 1
     frail: str = ""
 
@@ -516,24 +525,24 @@ class Arm(Sourced):
     """
 
     trial: str
-    year: int = Field(ge=1980, le=2100)
+    year: Whole = Field(ge=1980, le=2100)
     population: str
     published_population: str
-    line: int = Field(ge=1, le=4)
+    line: Whole = Field(ge=1, le=4)
     prior: str = ""
     protocol: str
-    control: bool
+    control: Truth
     use: Literal["fit", "check"]
-    n: int | None = Field(default=None, ge=1)
+    n: Whole | None = Field(default=None, ge=1)
     response: Probability | None = None
     pfs_months: Positive | None = None
-    pfs_interval: tuple[float, float] | None = None
+    pfs_interval: tuple[Number, Number] | None = None
     os_months: Positive | None = None
-    os_interval: tuple[float, float] | None = None
+    os_interval: tuple[Number, Number] | None = None
     pfs_hazard_ratio: Positive | None = None
-    pfs_hazard_ratio_interval: tuple[float, float] | None = None
+    pfs_hazard_ratio_interval: tuple[Number, Number] | None = None
     os_hazard_ratio: Positive | None = None
-    os_hazard_ratio_interval: tuple[float, float] | None = None
+    os_hazard_ratio_interval: tuple[Number, Number] | None = None
     grade3: Probability | None = None
     discontinuation: Probability | None = None
     adverse_events: Literal["", "all_cause", "treatment_related"] = ""
@@ -550,9 +559,9 @@ class Calibration(Table):
     """What a card's figures were last fitted on, by ``onco-gym calibrate``: written by it, not by hand."""
 
     trials: tuple[str, ...]
-    patients: int = Field(ge=1)
-    seed: int = Field(ge=0)
-    rounds: int = Field(ge=0)
+    patients: Whole = Field(ge=1)
+    seed: Whole = Field(ge=0)
+    rounds: Whole = Field(ge=0)
     loss: NonNegative
 
 
@@ -566,9 +575,9 @@ class Card(Table):
     title: str
     summary: str
     cycle_weeks: Positive
-    horizon_cycles: int = Field(ge=2, le=2000)
+    horizon_cycles: Whole = Field(ge=2, le=2000)
     grid_zone: str = Field(pattern=r"^[A-Z]{3}$")
-    clinic_hour: int = Field(ge=0, le=23)
+    clinic_hour: Whole = Field(ge=0, le=23)
     sources: dict[Name, Source]
     variables: tuple[AnyVariable, ...] = Field(min_length=1)
     mechanisms: tuple[Mechanism, ...] = Field(min_length=1)

@@ -5,8 +5,11 @@ so that ``--help`` stays fast.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from onco_gym.cli import agents, dataset, environments, evaluation, patients, trials, verification
 from onco_gym.cli.parser import Commands, Parser
@@ -22,8 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The exit code: 0 if all went well, 1 if nobody reads the output, 2 for an error of the user, 130 if interrupted.
+        The exit code: 0 if all went well, 1 if nobody reads the output, 2 for an error of the user, 130 if interrupted. A
+        command that is terminated cleans up like one that is interrupted, and exits with 143.
     """
+    with _terminable():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             if hasattr(sys.stdout, "reconfigure"):
@@ -44,6 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error))
         return 2
     return 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, because it would end the process on the spot."""
+    plain = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    if plain:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        if plain:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def make_parser() -> Parser:

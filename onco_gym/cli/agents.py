@@ -40,7 +40,7 @@ def train_command(arguments: argparse.Namespace) -> None:
         from onco_gym.interfaces.engine import make_engine
 
         engine = make_engine(found.card, kind=found.kind)
-        settings, start = ppo.Settings(steps=arguments.steps), None
+        settings, start = ppo.PpoSettings(steps=arguments.steps), None
         if arguments.imitate:
             progress(f"watching {arguments.imitate}", 0, 0)
             teacher = load_agent(engine, arguments.imitate, arguments.seed)
@@ -48,7 +48,7 @@ def train_command(arguments: argparse.Namespace) -> None:
             settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps, because there is something to lose
         progress("compiling the training", 0, 0)
         agent = ppo.train(engine, settings, arguments.seed, progress, start)
-        save_mlp_onnx(arguments.out, agent.layers, engine)
+        save_mlp_onnx(arguments.out, engine, agent.layers)
     print(f"wrote {arguments.out} for {engine.id}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
 
 
@@ -59,7 +59,7 @@ def export_command(arguments: argparse.Namespace) -> None:
     from onco_gym.interfaces.engine import make_engine
 
     engine = make_engine(found.card, kind=found.kind)
-    export(arguments.model, arguments.out, engine, arguments.vecnormalize)
+    export(arguments.out, engine, arguments.model, arguments.vecnormalize)
     print(f"wrote {arguments.out} for {engine.id}; on simulated patients it chooses what {arguments.model} chooses")
 
 

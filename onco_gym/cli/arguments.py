@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onco_gym.cli.parser import Parser, UsageError
+from onco_gym.foundation.files import replaced
 from onco_gym.foundation.workers import WORKERS
 
 LARGEST_SEED = 2**64 - 1
@@ -55,13 +56,20 @@ def output_file(*endings: str) -> Callable[[str], Path]:
 
     def read(text: str) -> Path:
         path = Path(text)
-        if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        if not _writable(path):
             raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists and can be written to")
         if endings and path.suffix not in endings:
             raise argparse.ArgumentTypeError(f"{text!r} does not end in {' or '.join(endings)}")
         return path
 
     return read
+
+
+def _writable(path: Path) -> bool:
+    file = replaced(path)
+    if file is None:  # a pipe or a device
+        return os.access(path, os.W_OK)
+    return not file.is_dir() and file.parent.is_dir() and os.access(file.parent, os.W_OK | os.X_OK)
 
 
 # ------------------------------------------------------------------------------------------------ subjects

@@ -33,6 +33,8 @@ CHUNK = 1000
 """Patients rolled out together. They share the tally behind the fairness term, so the number is part of what a dataset is."""
 WAVE = 16
 """Chunks held in memory at a time."""
+STAGING, REPLACED = ".onco_gym-staging-", ".replaced"
+"""How the folders begin in which datasets are made, and what is called in them where the dataset of the same id goes."""
 
 
 class DatasetError(ValueError):
@@ -90,7 +92,7 @@ def write_dataset(
         overwrite: replace a dataset of the same id.
 
     Raises:
-        DatasetError: for an id that is none or is taken, and without Minari.
+        DatasetError: for an id that is none or is taken, a root that cannot be written, and without Minari.
     """
     if episodes < 1:
         raise DatasetError(f"at least one episode is needed, not {episodes}")
@@ -137,7 +139,7 @@ def write_dataset(
                 "mean_return": mean,
             }
         )
-        _move(stage / name, target, home, name)
+        _move(stage, target, home, name, overwrite)
     return Written(target / "data", name, episodes, steps, mean)
 
 
@@ -257,6 +259,7 @@ def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> t
     """(folder of datasets, folder of this one), once it is known that it can be written."""
     try:
         from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.namespace import validate_namespace
         from minari.storage import get_dataset_path
 
         if importlib.util.find_spec("h5py") is None:  # Minari's own extra
@@ -265,35 +268,90 @@ def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> t
         raise DatasetError('datasets need Minari: pip install "onco_gym[offline]"') from None
     try:
         parse_dataset_id(name)
+        if "/" in name:
+            validate_namespace(name.rpartition("/")[0])
     except (ValueError, TypeError):
         raise DatasetError(f"{name!r} is no name of a dataset: expected one like oncology/nsclc/clinician-v0") from None
-    home = Path(root) if root is not None else get_dataset_path()
+    home = (Path(root) if root is not None else get_dataset_path()).absolute()  # Minari joins relative paths twice
     target = home / name
     if target.exists() and not (target / "data" / "metadata.json").is_file():
         raise DatasetError(f"{target} is there and is no dataset; it is left alone")
     if target.exists() and not overwrite:
         raise DatasetError(f"there is a dataset {name} in {home}: choose another name, or overwrite it")
-    home.mkdir(parents=True, exist_ok=True)
+    for folder in (home, target.parent):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise DatasetError(f"no dataset can be written in {folder}: {there} is no folder that can be written to")
     return home, target
 
 
 @contextlib.contextmanager
 def _staging(home: Path) -> Iterator[Path]:
-    """A hidden folder beside the datasets, in which one is made before it takes its place."""
-    stage = Path(tempfile.mkdtemp(prefix=".onco_gym-", dir=home))
+    """A hidden folder beside the datasets, in which one is made before it takes its place.
+
+    It is locked as long as its run lives. A run that was killed leaves one without a lock, which the next run removes.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as lifetime:
+        with _locked(home, wait=True):  # no other run looks before the new folder is locked
+            _sweep(home)
+            stage = Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
+            lifetime.enter_context(_locked(stage))
+        try:
+            yield stage
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a folder, which ends with the process; False if it cannot be had, as never on Windows."""
     try:
-        yield stage
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
     finally:
-        shutil.rmtree(stage)
+        os.close(handle)
 
 
-def _move(made: Path, target: Path, home: Path, name: str) -> None:
+def _sweep(home: Path) -> None:
+    """Remove what killed runs have left, once a dataset that one was about to replace is back in its place."""
+    for stage in list(home.glob(f"{STAGING}*")):
+        with _locked(stage) as dead:
+            if dead:
+                for data in list((stage / REPLACED).glob("**/data")):
+                    target = home / data.parent.relative_to(stage / REPLACED)
+                    if not target.exists():
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        data.parent.rename(target)
+                shutil.rmtree(stage, ignore_errors=True)
+
+
+def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> None:
     from minari.namespace import create_namespace, list_local_namespaces
 
     namespace = name.rpartition("/")[0]
     with _rooted(home):
         if namespace and namespace not in list_local_namespaces():
             create_namespace(namespace)
-    if target.exists():
-        target.rename(made.with_name(f"{made.name}.old"))
-    made.rename(target)
+    old = stage / REPLACED / name
+    try:
+        if target.exists():
+            if not overwrite:
+                raise DatasetError(f"another run has written a dataset {name} in {home} meanwhile; it is left alone")
+            old.parent.mkdir(parents=True)
+            target.rename(old)
+        (stage / name).rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)

@@ -42,8 +42,6 @@ class BiasedAgent:
         self._guideline, self._follow = Guideline(card), GuidelineAgent(card)
         self._knowledge = ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
-        self._last = [fields[f"regimen_{name}"].index for name in self._layout.regimens]
-        self._prior = [fields[f"prior_{name}"].index for name in self._layout.regimens]
         self._rng = np.random.default_rng(seed)
 
     def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -61,13 +59,11 @@ class BiasedAgent:
         """((n,) what the guideline says, (n,) what the group gets instead: the same, but at the start of a line)."""
         choice = np.asarray(self._follow.act(observation, mask), np.int64)
         worse = choice.copy()
-        rows = np.arange(len(choice))
-        starts = self._active[choice] & (observation[:, self._last][rows, choice] < 0.5)
+        starts = self._active[choice] & (self._knowledge(observation).current != choice)
         singled_out = np.flatnonzero(starts & (np.abs(observation[:, self._column] - self._value) < 1e-3))
         if len(singled_out):
-            seen = observation[singled_out]
-            had = (seen[:, self._prior] * self._layout.horizon > 0.5) & self._active
+            known = self._knowledge(observation[singled_out])
+            had = (known.cycles > 0.5) & self._active
             had[np.arange(len(singled_out)), choice[singled_out]] = True
-            known = self._knowledge(seen)
             worse[singled_out] = self._guideline.first_choice(known, mask[singled_out] & ~had, self._layout.supportive)
         return choice, worse

@@ -44,30 +44,24 @@ class Guide:
         self._guideline, self._knowledge = Guideline(card), ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._supportive, self.strata = layout.supportive, 2 * len(layout.regimens) + 1
-        fields = {field.name: field.index for field in layout.fields}
-        self._last = [fields[f"regimen_{name}"] for name in layout.regimens]
-        self._prior = [fields[f"prior_{name}"] for name in layout.regimens]
-        self._line, self._progressed = fields["line"], fields["progressed"]
-        self._half_cycle = 0.5 / layout.horizon
 
     def first_choice(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(n,) the first regimen recommended for a new line, of those that ``can`` (n, R) be given and were not had."""
-        open_to = can & ~((observation[:, self._prior] > self._half_cycle) & self._active)
-        return self._guideline.first_choice(_Once(self._knowledge(observation)), open_to, self._supportive)
+        known = self._knowledge(observation)
+        return self._guideline.first_choice(_Once(known), can & ~((known.cycles > 0.5) & self._active), self._supportive)
 
     def needs(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> Needs:
         """The need of patients with ``observation`` (n, F), who ``can`` (n, R) be given some regimens."""
-        case = (observation[:, self._line] <= 0) | (observation[:, self._progressed] > 0.5)
+        known = self._knowledge(observation)
+        case = (known["line"] <= 0) | (known["progressed"] > 0.5)
         first = np.full(len(observation), -1, np.int64)
         rows = np.flatnonzero(case)
         if len(rows):
             choice = self.first_choice(observation[rows], can[rows])
             first[rows] = np.where(self._active[choice], choice, -1)
-        last = observation[:, self._last]
-        regimen = np.where(last.max(1) > 0.5, last.argmax(1), -1)
-        first[first == regimen] = -1
+        first[first == known.current] = -1
         case = first >= 0
-        return Needs(case, first, np.where(case, first, len(self._last) + 1 + regimen))
+        return Needs(case, first, np.where(case, first, len(self._active) + 1 + known.current))
 
     def at_start(self, engine: Engine, origin: Origin) -> NDArray[np.int64]:
         """(n,) the first choice at the first visit of n patients, had every test been done.

@@ -94,7 +94,7 @@ class Replay:
             self._others, _ = _move(self._engine, self._others, decisions[self.who])
         result = np.asarray(got)
         if given is not None and ((result != given) & (given >= 0)).sum() > DIFFERENT * len(given):
-            raise FairnessError("the episodes are not those of this engine and seed: their replay gives other regimens")
+            raise FairnessError("the episodes are not those of this engine: their replay gives other regimens")
         return result
 
 

@@ -62,10 +62,13 @@ def find_twins(
 
     Raises:
         FairnessError: for anything that is not as above.
+        StampError: for episodes of another engine.
     """
     checked_effect(effect)
     if episodes is not None:
-        return _walk(engine_of(source), episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
+        engine = engine_of(source)
+        episodes.stamp.check(engine.stamp)
+        return _walk(engine, episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
     env = getattr(source, "unwrapped", None)
     if not isinstance(env, OncologyEnv):
         kind = type(source).__name__

@@ -36,7 +36,7 @@ PAUSE = 0.05
 _BEYOND = 20.0  # log cm3 that no tumour reaches: with it as the volume at the last scan, nothing has grown since
 
 
-class Memory(NamedTuple):
+class DoseMemory(NamedTuple):
     """What dosing remembers of patients."""
 
     level: jax.Array  # (n,) of the line's drug at the end of the last cycle, 1 being that of the standard dose
@@ -87,7 +87,7 @@ class Dosing:
     def begin(self, engine: "Engine", journey: Journey) -> Encounter:
         """The first visit: no drug on board, and a scan just made."""
         nothing = jnp.zeros_like(journey.state.line)
-        return Encounter(journey, Memory(nothing, nothing, nothing + 1.0))
+        return Encounter(journey, DoseMemory(nothing, nothing, nothing + 1.0))
 
     def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
         """((F + 2, n) observation with drug level and last dose, (D, n) which regimens can be given)."""
@@ -109,7 +109,7 @@ class Dosing:
         after, tally, outcome = engine.cycle(before, tally, choice.decision, orders)
         after = after._replace(state=_unless_scanned(after.state, journey.state, lenient))
         scanned = after.state.since_scan == 0
-        return Encounter(after, Memory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), tally, outcome
+        return Encounter(after, DoseMemory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Intensities from 0 to 1."""
@@ -133,7 +133,7 @@ class Dosing:
         left = (state.exposure > 0) & (one_hot(state.treatment, len(engine.scenario.regimens)) < 0.5)
         return ((allowed(engine.params, state) > 0.5) & ~left)[self._regimens]
 
-    def _choose(self, engine: "Engine", state: State, memory: Memory, action: jax.Array) -> _DoseChoice:
+    def _choose(self, engine: "Engine", state: State, memory: DoseMemory, action: jax.Array) -> _DoseChoice:
         best, can = jnp.argmax(action, 1), self._open(engine, state)
         chosen = jnp.take(jnp.asarray(self._regimens), best)
         ordered = jnp.max(action, 1)
@@ -156,14 +156,14 @@ class Dosing:
             paused=~given & resumable,
         )
 
-    def _level(self, journey: Journey, memory: Memory, choice: _DoseChoice) -> jax.Array:
+    def _level(self, journey: Journey, memory: DoseMemory, choice: _DoseChoice) -> jax.Array:
         """(n,) the level at the end of the cycle. Treatment that starts late in a cycle reaches its level all the same."""
         state = journey.state
         started = state.cycle + 1 > journey.patient.delay
         dosed = choice.keep * memory.level + (1 - choice.keep) * choice.dose
         return jnp.where(choice.dose > 0, dosed * started, choice.left) * (1 - state.held)
 
-    def _orders(self, engine: "Engine", state: State, memory: Memory, choice: _DoseChoice) -> Orders:
+    def _orders(self, engine: "Engine", state: State, memory: DoseMemory, choice: _DoseChoice) -> Orders:
         holiday = choice.decision == engine.scenario.holiday
         visits = jnp.asarray(engine.params.visits)
         # In a pause patients come as often as on a drug holiday, though it is the drug's cycle that is simulated.

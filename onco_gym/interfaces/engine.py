@@ -408,7 +408,7 @@ def _checked_horizon(card: Card, horizon: Any) -> int:
 
 def _checked_terms(terms: Any) -> tuple[str, ...]:
     if terms is None:
-        return tuple(TERMS)
+        return tuple(sorted(TERMS))
     if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
         raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
     return tuple(sorted(set(terms)))

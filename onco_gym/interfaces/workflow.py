@@ -39,7 +39,7 @@ EVIDENCE = ("none", "guideline", "resistance")
 _FAIRNESS = list(TERMS).index("fairness")
 
 
-class Memory(NamedTuple):
+class VisitMemory(NamedTuple):
     """What the workflow remembers of patients."""
 
     due: jax.Array  # (T, n) cycle in which the result of the sample under way comes, NEVER where there is none
@@ -117,7 +117,7 @@ class Workflow:
         state = journey.state
         never = jnp.full_like(state.result_cycle, NEVER)
         zero = jnp.zeros_like(state.line)
-        memory = Memory(never, jnp.zeros_like(state.marker), zero, zero - NEVER, state.cycle * 0)
+        memory = VisitMemory(never, jnp.zeros_like(state.marker), zero, zero - NEVER, state.cycle * 0)
         return Encounter(journey._replace(state=state._replace(result_cycle=never)), memory)
 
     def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:

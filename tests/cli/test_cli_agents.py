@@ -12,9 +12,9 @@ from onco_gym.interfaces.engine import make_engine
 def small(monkeypatch):
     """Training that takes little time."""
     sizes = {"envs": 8, "length": 4, "epochs": 1, "batches": 2, "hidden": (8,)}
-    monkeypatch.setattr(ppo, "Settings", functools.partial(ppo.Settings, **sizes))
-    few = cloning.Settings(episodes=32, epochs=1, batch=64, hidden=(8,))
-    monkeypatch.setattr(cloning, "Settings", lambda: few)
+    monkeypatch.setattr(ppo, "PpoSettings", functools.partial(ppo.PpoSettings, **sizes))
+    few = cloning.CloningSettings(episodes=32, epochs=1, batch=64, hidden=(8,))
+    monkeypatch.setattr(cloning, "CloningSettings", lambda: few)
 
 
 @pytest.mark.parametrize("imitate", [(), ("--imitate", "guideline")])
@@ -23,7 +23,7 @@ def test_train(command, small, tmp_path, imitate):
     code, out, err = command("train", "NSCLC", "--steps", 64, *imitate, "--out", path)
     assert (code, err) == (0, "")
     assert out == f"wrote {path} for onco_gym/NSCLC-v0; evaluate it: onco-gym evaluate {path} --env NSCLC\n"
-    agent = OnnxAgent(path, make_engine("nsclc"))
+    agent = OnnxAgent(make_engine("nsclc"), path)
     assert agent.metadata["environment"] == "onco_gym/NSCLC-v0"
     assert command("rollout", path, "--env", "NSCLC", "-n", 32).code == 0
 
@@ -56,7 +56,7 @@ def test_export(command, refused, tmp_path):
     assert "load only models you trust" in err
     assert err.count("\n") == 1
     engine = make_engine("nsclc")
-    OnnxAgent(target, engine)
+    OnnxAgent(engine, target)
     for arguments, named in (
         (("--env", "nowhere", "--out", target), "no environment or card"),
         (("--env", "mo-NSCLC", "--out", target), "vector of rewards"),

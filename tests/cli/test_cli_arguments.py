@@ -34,7 +34,10 @@ def test_weeks_are_separated_by_commas():
 def test_output_files_can_be_written(tmp_path):
     assert output_file()(str(tmp_path / "x")) == tmp_path / "x"
     assert output_file(".png", ".pdf")(str(tmp_path / "x.pdf")) == tmp_path / "x.pdf"
-    for text in (str(tmp_path), str(tmp_path / "none" / "x")):
+    assert output_file()("/dev/null").name == "null"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "none" / "x")
+    for text in (str(link), str(tmp_path), str(tmp_path / "none" / "x")):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a file in a folder that exists"):
             output_file()(text)
     with pytest.raises(argparse.ArgumentTypeError, match=r"does not end in \.png or \.pdf"):

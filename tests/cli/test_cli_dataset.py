@@ -19,7 +19,8 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_dataset_is_written_and_overwritten_only_when_told(command, home, monkeypatch):
-    asked = ("dataset", "guideline", "--env", "NSCLC", "-n", 3, "--root", home / "other")
+    monkeypatch.chdir(home)
+    asked = ("dataset", "guideline", "--env", "NSCLC", "-n", 3, "--root", "other")
     code, out, err = command(*asked)
     assert (code, err) == (0, "")
     assert "minari.load_dataset('oncology/nsclc/guideline-v0')" in out
@@ -47,8 +48,9 @@ def test_a_dataset_of_a_card_of_ones_own(command, home):
     ("arguments", "named"),
     [
         (("guideline",), "--env"),
-        (("guideline", "--env", "NSLC"), "(did you mean 'nsclc'?)"),
+        (("guideline", "--env", "NSLC"), "(did you mean 'NSCLC'?)"),
         (("clincian", "--env", "NSCLC"), "(did you mean 'clinician'?)"),
+        (("guideline", "--env", "NSCLC", "--root", __file__), "is no folder that can be written to"),
         (("guideline", "--env", "NSCLC", "--name", "a b"), "is no name of a dataset"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_card_of_ones_own(command, tmp_path):
     ("arguments", "named"),
     [
         (("show", "lung"), "'lung'"),
-        (("show", "nslc"), "(did you mean 'nsclc'?)"),
+        (("show", "nslc"), "(did you mean 'NSCLC'?)"),
         (("show", "nowhere.toml"), "nowhere.toml"),
         (("play", "CartPole-v1"), "'CartPole-v1'"),
         (("play", "onco_gym/NSCLC-v9"), "'onco_gym/NSCLC-v9'"),
@@ -138,9 +138,10 @@ def test_errors_are_one_line(refused, arguments, named):
 
 
 def test_a_broken_card_is_one_line(command, tmp_path):
-    for text in ("x = [", card_files()["nsclc"].read_text().replace("cycle_weeks = 3", "cycle_weeks = -3", 1)):
+    text = card_files()["nsclc"].read_text()
+    for weeks in ("[", "-3", "true", "9" * 400, "9" * 5000, "[" * 1500):
         path = tmp_path / "broken.toml"
-        path.write_text(text)
+        path.write_text(text.replace("cycle_weeks = 3", f"cycle_weeks = {weeks}", 1))
         code, _, err = command("show", path)
         assert (code, err.count("\n")) == (2, 1)
         assert "broken.toml" in err

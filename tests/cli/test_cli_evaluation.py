@@ -102,7 +102,7 @@ def test_errors_are_one_line(refused, name, arguments, named):
         (("rollout", "clinician", "--env", "NSCLC", "--cohort", "nowhere.parquet"), "nowhere.parquet"),
         (("rollout", "clinician", "--env", "NSCLC", "--cohort", __file__), "Parquet"),
         (("yardstick", "mine.toml"), "shipped cards only"),
-        (("yardstick", "nscl"), "(did you mean 'nsclc'?)"),
+        (("yardstick", "nscl"), "(did you mean 'NSCLC'?)"),
     ],
 )
 def test_more_errors_are_one_line(refused, arguments, named):

@@ -126,7 +126,7 @@ def test_design(command, tmp_path):
     ("arguments", "named"),
     [
         (("trial", "nsclc"), "--arm"),
-        (("trial", "nscl", "--arm", "docetaxel"), "(did you mean 'nsclc'?)"),
+        (("trial", "nscl", "--arm", "docetaxel"), "(did you mean 'NSCLC'?)"),
         (("calibrate", "nsclc", "--json", "x.json"), "--json and --plot need --check"),
         (("calibrate", "nsclc", "--check", "--out", "x.toml"), "--out and --ensemble have no meaning"),
         (("calibrate", "nsclc", "--out", "x.txt"), "does not end in .toml"),

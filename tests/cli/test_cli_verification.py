@@ -49,7 +49,7 @@ def test_episodes_are_recorded_and_verified(command, brief, tmp_path):
         (("record", "guideline", "--env", "NSCLC"), "--out"),
         (("record", "guideline", "--env", "NSCLC-Dose-v0", "--out", "x.json"), "only if an action is a regimen"),
         (("record", "guidelin", "--env", "NSCLC", "--out", "x.json"), "(did you mean 'guideline'?)"),
-        (("record", "guideline", "--env", "NSCL", "--out", "x.json"), "(did you mean 'nsclc'?)"),
+        (("record", "guideline", "--env", "NSCL", "--out", "x.json"), "(did you mean 'NSCLC'?)"),
         (("verify",), "EPISODES"),
         (("verify", "none.json"), "none.json: No such file or directory"),
         (("verify", __file__), "is not a file of episodes"),

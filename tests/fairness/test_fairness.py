@@ -1,4 +1,6 @@
-"""Twins are the same patients in another group; a policy that goes by the group is found, one that does not is not."""
+"""Twins are the same patients in another group; a policy that depends on the group is found, one that does not is not."""
+
+import dataclasses
 
 import gymnasium as gym
 import numpy as np
@@ -9,8 +11,9 @@ from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAge
 from onco_gym.cards import load_card
 from onco_gym.fairness import BiasedAgent, FairnessError, audit_fairness, find_twins, measure_divergence
 from onco_gym.fairness.asking import jensen_shannon, moved
-from onco_gym.foundation.intervals import mean_by_patient, standardised
-from onco_gym.interfaces.engine import make_engine
+from onco_gym.foundation.intervals import Z, mean_by_patient, standardised
+from onco_gym.interfaces.engine import EngineError, make_engine
+from onco_gym.interfaces.stamp import StampError
 from onco_gym.patients import CausalGenerator
 
 assert onco_gym  # registers the ids
@@ -40,7 +43,7 @@ class ActOnly:
         self.act = agent.act
 
 
-# ------------------------------------------------------------------------------------------------ find_twins
+# ------------------------------------------------------------------------------------------------ twins
 
 
 def played(env, agent, seed, steps):
@@ -98,7 +101,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
     run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
     for value in ("female", "male"):
-        made = find_twins(run, "sex", value, engine=engine, seed=5)
+        made = find_twins(engine, "sex", value, episodes=run)
         own = columns(engine, "sex")
         others = np.setdiff1d(np.arange(made.factual.shape[2]), own)
         expected = np.where(made.alive[..., None], made.factual, 0)
@@ -108,7 +111,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
 
 def test_who_is_in_the_group_already_is_their_own_twin(engine):
     run = rollout(engine, RandomAgent(), N, seed=9)
-    made = find_twins(run, "deprivation", 5, engine=engine, seed=9)
+    made = find_twins(engine, "deprivation", 5, episodes=run)
     field = next(field for field in engine.scenario.fields if field.name == "deprivation")
     already = made.factual[0, :, field.index] > 0.99
     assert 50 < already.sum() < N - 50
@@ -117,7 +120,7 @@ def test_who_is_in_the_group_already_is_their_own_twin(engine):
 
 def test_episodes_have_the_twins_of_single_environments(engine, card):
     run = rollout(engine, GuidelineAgent(card), N, seed=40)
-    many = find_twins(run, "insurance", "medicaid", engine=engine, seed=40)
+    many = find_twins(engine, "insurance", "medicaid", episodes=run)
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
         played(env, GuidelineAgent(card), 40 + i, 12)
@@ -167,10 +170,10 @@ def test_estimates_by_hand():
     found = mean_by_patient(np.array([0, 0, 1, 3]), np.array([1.0, 1.0, 0.0, 0.0]))
     assert found.value == 0.5
     # sums over patients 2, 0, 0 and counts 2, 1, 1: residuals 1, -1/2, -1/2
-    assert found.high - found.value == pytest.approx(1.96 * np.sqrt(1.5 * 3 / 2) / 4)
+    assert found.high - found.value == pytest.approx(Z * np.sqrt(1.5 * 3 / 2) / 4)
     both = standardised(np.array([0.0, 2.0, 5.0, 5.0, 9.0]), np.array([0, 0, 1, 1, 2]), np.array([0.5, 0.25, 0.25]))
     assert both.value == pytest.approx((0.5 * 1 + 0.25 * 5) / 0.75)  # one value says nothing of its stratum
-    assert both.high - both.value == pytest.approx(1.96 * (2 / 3) * 1.0)
+    assert both.high - both.value == pytest.approx(Z * (2 / 3) * 1.0)
 
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
@@ -289,13 +292,16 @@ def test_bad_input_gets_one_clear_error(engine, card):
         find_twins("nsclc", "insurance", "medicaid")
     agent = GuidelineAgent(card)
     run = rollout(engine, agent, N)
-    with pytest.raises(FairnessError, match="pass both"):
+    with pytest.raises(FairnessError, match="got Episodes"):
         find_twins(run, "insurance", "medicaid")
-    with pytest.raises(FairnessError, match="not those of this engine and seed"):
-        find_twins(run, "insurance", "medicaid", engine=engine, seed=1)
+    with pytest.raises(StampError, match="made with horizon"):
+        find_twins(gym.make("onco_gym/NSCLC-v0"), "insurance", "medicaid", episodes=run)
+    other = dataclasses.replace(run, origin=run.origin._replace(key=run.origin.key + np.uint32(1)))
+    with pytest.raises(FairnessError, match="their replay gives other regimens"):
+        find_twins(engine, "insurance", "medicaid", episodes=other)
     with pytest.raises(FairnessError, match="expected an engine or an environment"):
         measure_divergence(card, agent, 10)
-    with pytest.raises(FairnessError, match="at least one patient"):
+    with pytest.raises(EngineError, match="at least one patient"):
         measure_divergence(engine, agent, 0)
     with pytest.raises(FairnessError, match="'wealth' is not a protected attribute"):
         measure_divergence(engine, agent, 10, attributes=["wealth"])
