@@ -14,7 +14,7 @@ PEER := .venv-gymnax/bin/python
 
 demo: .venv/.demo
 	@mkdir -p runs
-	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --picture runs/journey.png
+	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --plot runs/journey.png
 	$(BIN)/python baselines/demo.py
 	@echo "A patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
 

@@ -3,7 +3,7 @@
 Runs in an environment of its own, without onco_gym (d3rlpy pins an older Gymnasium): ``make .venv-d3rlpy/.installed``, then
 
     .venv-d3rlpy/bin/python baselines/offline_d3rlpy.py ~/.minari/datasets/oncology/nsclc/clinician-v0 --out cql.onnx
-    onco-gym rollout NSCLC --agent cql.onnx
+    onco-gym rollout cql.onnx --env NSCLC
 
 The dataset is one of ``onco-gym dataset`` whose actions are regimens. The file takes ``observation`` (n, F) float32 and answers
 ``scores`` (n, R) float32: Q values, or logits for behaviour cloning. Rewards are taken as they were recorded, multiplied by a

@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from onco_gym.foundation.words import did_you_mean
+
 _STAGE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(?:\(([^()]*)\))?")
 MOST_STAGES = 12
 """Regimens in one sequence."""
@@ -59,7 +61,9 @@ def _stage(part: str, text: str, regimens: Collection[str]) -> Stage:
     if match is None:
         raise ProtocolError(f"cannot read {part!r:.80} in {text!r:.80}: expected a regimen, as in 'docetaxel' or 'docetaxel(4)'")
     if match[1] not in regimens:
-        raise ProtocolError(f"there is no regimen {match[1]!r:.80}: expected one of {', '.join(regimens)}")
+        raise ProtocolError(
+            f"there is no regimen {match[1]!r:.80}{did_you_mean(match[1], regimens)}: expected one of {', '.join(regimens)}"
+        )
     cycles, toxicity, share = None, False, 1.0
     for rule in [rule.strip() for rule in match[2].split(",")] if match[2] is not None else []:
         if re.fullmatch(r"\d{1,4}", rule) and int(rule) > 0:

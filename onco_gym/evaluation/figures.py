@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents import Episodes
 from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement, ratio_interval
 from onco_gym.evaluation.yardsticks import PLANNER, yardstick
 from onco_gym.fairness import DivergenceReport
@@ -19,6 +20,7 @@ from onco_gym.foundation.intervals import UNKNOWN, Interval, mean, mean_by_patie
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.stamp import Stamp
+from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import TERMS
 from onco_gym.trials.statistics import Times
 
@@ -58,6 +60,21 @@ class Runs:
 
     def __len__(self) -> int:
         return len(self.returns)
+
+    @classmethod
+    def of(cls, episodes: Episodes) -> "Runs":
+        """The runs of episodes."""
+        return cls(
+            returns=episodes.returns.astype(np.float64),
+            terms={name: values.astype(np.float64) for name, values in episodes.terms.items()},
+            weeks=episodes.weeks.astype(np.float64),
+            died=episodes.died,
+            decisions=(episodes.verdicts >= 0).sum(0),
+            concordant=(episodes.verdicts >= VERDICTS.index("later")).sum(0),
+            carbon_kg=episodes.carbon_kg.astype(np.float64),
+            cost_usd=episodes.cost_usd.astype(np.float64),
+            severe=episodes.severe,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence["Runs"]) -> "Runs":
@@ -334,48 +351,58 @@ def summarise(
     """The figures of ``runs``, beside those of the random and the guideline agent on the same patients."""
     n = len(runs)
     share = ratio_interval(runs.returns - random.returns, reference.returns - random.returns, seed=seed)
-    known = yardstick(engine)
-    name_of_best, reach = (PLANNER, known.reach) if known else (GUIDELINE, 1.0)
+    measured = yardstick(engine)
+    name_of_best, reach = (PLANNER, measured.reach) if measured else (GUIDELINE, 1.0)
     score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
     zero, hundred = float(random.returns.mean()), float(reference.returns.mean())
-    follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
-    overall = runs.overall
-    survival = {str(year): _known(rate(overall.months >= 12 * year), n) if 12 * year <= follow_up else None for year in YEARS}
-    judged = bool(engine.terms & {"guideline", "fairness"})
     return Evaluation(
         agent=name,
         stamp=engine.stamp,
         episodes=n,
         seed=seed,
-        follow_up_months=follow_up,
-        returns=_known(mean(runs.returns), n),
-        iqm=_known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
-        score=_known(score, n),
+        iqm=known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
+        score=known(score, n),
         reference=Reference(name_of_best, zero + reach * (hundred - zero), zero, 100 / reach),
-        terms={term: _known(mean(values), n) for term, values in runs.terms.items()},
-        median_survival=_known(overall.median(), n),
-        survival=survival,
-        qalys=_known(mean(runs.terms["outcome"]), n),
-        concordance=_concordance(runs) if judged else UNKNOWN,
-        grade3=_known(rate(runs.severe), n),
-        carbon_kg=_known(mean(runs.carbon_kg), n),
-        cost_usd=_known(mean(runs.cost_usd), n),
         fairness=None if report is None else Fairness.of(report),
         timing=timing,
         runs=runs,
+        **outcomes(engine, runs),
     )
 
 
-def _concordance(runs: Runs) -> Interval:
-    """The share of decisions inside the region; patients are independent, decisions on one are not."""
-    n = len(runs.decisions)
-    counts = np.stack([runs.concordant, runs.decisions - runs.concordant], 1).ravel()
-    found = mean_by_patient(np.repeat(np.arange(n), runs.decisions), np.repeat(np.tile([1.0, 0.0], n), counts))
-    return _known(Interval(found.value, max(found.low, 0.0), min(found.high, 1.0)), n)
+def outcomes(engine: Engine, runs: Runs) -> dict[str, Any]:
+    """The figures of ``runs`` that need no other agent beside them, by the name that they have in an :class:`Evaluation`."""
+    n, overall = len(runs), runs.overall
+    follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
+    return {
+        "follow_up_months": follow_up,
+        "returns": known(mean(runs.returns), n),
+        "terms": {term: known(mean(values), n) for term, values in runs.terms.items()},
+        "median_survival": known(overall.median(), n),
+        "survival": {str(y): known(rate(overall.months >= 12 * y), n) if 12 * y <= follow_up else None for y in YEARS},
+        "qalys": known(mean(runs.terms["outcome"]), n),
+        "concordance": share_of_decisions(runs.concordant, runs.decisions) if judged(engine) else UNKNOWN,
+        "grade3": known(rate(runs.severe), n),
+        "carbon_kg": known(mean(runs.carbon_kg), n),
+        "cost_usd": known(mean(runs.cost_usd), n),
+    }
 
 
-def _known(found: Interval, n: int) -> Interval:
-    """What was found; a single patient tells nothing of the spread."""
+def judged(engine: Engine) -> bool:
+    """Whether the panel judges decisions in this environment."""
+    return bool(engine.terms & {"guideline", "fairness"})
+
+
+def share_of_decisions(some: NDArray[np.int64], decisions: NDArray[np.int64]) -> Interval:
+    """The share of ``some`` (n,) among ``decisions`` (n,). Patients are independent; decisions on one patient are not."""
+    n = len(decisions)
+    counts = np.stack([some, decisions - some], 1).ravel()
+    found = mean_by_patient(np.repeat(np.arange(n), decisions), np.repeat(np.tile([1.0, 0.0], n), counts))
+    return known(Interval(found.value, max(found.low, 0.0), min(found.high, 1.0)), n)
+
+
+def known(found: Interval, n: int) -> Interval:
+    """What was found. A single patient says nothing about the spread."""
     return found if n > 1 else Interval(found.value, math.nan, math.nan)
 
 

@@ -18,7 +18,6 @@ from onco_gym.fairness import DivergenceReport, measure_divergence
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import spread
 from onco_gym.interfaces.engine import Engine
-from onco_gym.knowledge.panel import VERDICTS
 
 CHUNK = 1000
 """Patients evaluated at a time. The fairness term looks back on decisions of the same chunk, so results depend on it."""
@@ -101,7 +100,7 @@ def evaluate_all(
     ]
     played: dict[str, list[_Played]] = {name: [] for name in everybody}
     reports: dict[str, DivergenceReport] = {}
-    for task, result in zip(tasks, spread(_work, tasks, workers, address, progress), strict=True):
+    for task, result in zip(tasks, spread(_work, tasks, workers, address, progress, "batches of patients"), strict=True):
         if isinstance(result, DivergenceReport):
             reports[task.name] = result
         else:
@@ -153,18 +152,7 @@ def _work(task: _Task) -> _Played | DivergenceReport:
         return measure_divergence(task.engine, agent, task.patients, task.seed)
     timed = _Timed(agent)
     episodes = rollout(task.engine, timed, task.patients, task.seed + task.start)
-    runs = Runs(
-        returns=episodes.returns.astype(np.float64),
-        terms={name: values.astype(np.float64) for name, values in episodes.terms.items()},
-        weeks=episodes.weeks.astype(np.float64),
-        died=episodes.died,
-        decisions=(episodes.verdicts >= 0).sum(0),
-        concordant=(episodes.verdicts >= VERDICTS.index("later")).sum(0),
-        carbon_kg=episodes.carbon_kg.astype(np.float64),
-        cost_usd=episodes.cost_usd.astype(np.float64),
-        severe=episodes.severe,
-    )
-    return _Played(runs, np.array(timed.microseconds), np.array(timed.seen), np.array(timed.allowed))
+    return _Played(Runs.of(episodes), np.array(timed.microseconds), np.array(timed.seen), np.array(timed.allowed))
 
 
 class _Timed:

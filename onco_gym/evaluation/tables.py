@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from onco_gym.evaluation.figures import Evaluation, improvement
+from onco_gym.evaluation.rollouts import RolloutSummary
 from onco_gym.foundation.intervals import Interval
 
 MISSING = "-"
@@ -67,4 +68,27 @@ def fairness_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]
         (name, effect, f"{found.nats:z.4f}", f"{found.changed:z.1%}", f"{found.cases_changed:z.1%}")
         for name, effects in evaluation.fairness.attributes.items()
         for effect, found in effects.items()
+    ]
+
+
+def rollout_rows(found: RolloutSummary) -> list[tuple[str, str]]:
+    """One row per figure of a rollout: its name and unit, and what was found."""
+    three, percent, whole = "{:.3f}".format, "{:.1%}".format, "{:,.0f}".format
+    months = "{:.1f}".format
+    name, apart = max(found.divergence.items(), key=lambda item: item[1].nats - item[1].chance)
+    return [
+        ("patients", f"{found.episodes:,}, followed for {found.follow_up_months:.0f} months"),
+        ("quality-adjusted life years", shown(found.qalys, three)),
+        ("return, all four terms", shown(found.returns, three)),
+        ("median survival, months", shown(found.median_survival, months)),
+        *((f"{year}-year survival", shown(share, percent)) for year, share in found.survival.items()),
+        ("first-line response", shown(found.response, percent)),
+        ("median time to progression or death, months", shown(found.median_progression, months)),
+        ("any grade 3+ event", shown(found.grade3, percent)),
+        ("decisions within the guideline", shown(found.concordance, percent)),
+        ("contraindicated decisions", shown(found.contraindicated, percent)),
+        ("largest divergence between groups", f"{name} {apart.nats:.4f} nats (by chance {apart.chance:.4f})"),
+        ("carbon, kg CO2e a patient", shown(found.carbon_kg, whole)),
+        *([("tests, USD a patient", shown(found.cost_usd, whole))] if found.cost_usd.value > 0 else []),
+        *((f"first cycle: {regimen}", percent(share)) for regimen, share in [*found.first_cycle.items()][:5]),
     ]

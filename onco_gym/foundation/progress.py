@@ -10,7 +10,7 @@ class Progress(Protocol):
         """Take note of progress.
 
         Args:
-            stage: what is being done, in a few words.
+            stage: what is being done, in a few words. Details that change within a stage follow a comma.
             done: parts of this stage that are done.
             total: parts that it has, or 0 where nobody knows.
         """

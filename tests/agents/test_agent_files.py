@@ -28,7 +28,6 @@ from onco_gym.agents import (
 )
 from onco_gym.agents import sb3 as sb3_module
 from onco_gym.agents.onnxfile import Normalisation, Operator, choose, labelled, written
-from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.version import __version__
 
@@ -448,33 +447,6 @@ def test_modules(tmp_path, monkeypatch):
     ):
         with pytest.raises(AgentError, match=re.escape(message)):
             load_agent(engine, text)
-
-
-# The command
-
-
-def test_export_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("onco_gym.interfaces.engine.make_engine", lambda card, kind: engine_of(kind))  # compiled already
-    path, _ = saved(tmp_path, "regimen", MaskablePPO, SMALL)
-    target = tmp_path / "policy.onnx"
-    assert main(["export", str(path), str(target), "--env", "NSCLC"]) == 0
-    captured = capsys.readouterr()
-    assert "wrote" in captured.out
-    assert "load only models you trust" in captured.err
-    assert len(captured.err.splitlines()) == 1
-    OnnxAgent(engine_of(), target)
-    for arguments, message in (
-        (["absent.zip", str(target), "--env", "NSCLC"], "there is no model 'absent.zip'"),
-        ([str(path), str(target), "--env", "nowhere"], "no environment or card"),
-        ([str(path), str(target), "--env", "mo-NSCLC"], "vector of rewards"),
-        ([str(path), str(tmp_path / "policy.txt"), "--env", "NSCLC"], "ends in .onnx"),
-        ([str(path), str(target), "--env", "NSCLC", "--vecnormalize", "absent.pkl"], "there is no file 'absent.pkl'"),
-    ):
-        assert main(["export", *arguments]) == 2
-        assert message in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["export", "--help"])
-    assert "example: onco-gym export" in capsys.readouterr().out
 
 
 def test_labels_keep_what_was_there(policy):

@@ -1,4 +1,3 @@
-import json
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import pytest
 
 import onco_gym
 from onco_gym.agents import AgentError
-from onco_gym.cli import main
 from onco_gym.evaluation import dataset as made
 from onco_gym.evaluation.dataset import DatasetError, default_id, write_dataset
 from onco_gym.rewards import TERMS
@@ -105,24 +103,7 @@ def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorte
     assert not [path for path in home.iterdir() if path.name.startswith(".")]
 
 
-def test_the_command_writes_and_overwrites_only_when_told(home, capsys, monkeypatch):
-    monkeypatch.setattr(made, "CHUNK", 40)
-    monkeypatch.chdir(home)
-    command = ["dataset", "NSCLC", "--agent", "guideline", "--episodes", "3", "--root", "other"]
-    assert main(command) == 0
-    said = capsys.readouterr().out
-    assert "oncology/nsclc/guideline-v0" in said
-    assert main(command) == 2
-    assert "there is a dataset oncology/nsclc/guideline-v0" in capsys.readouterr().err
-    assert main([*command, "--overwrite", "--seed", "4"]) == 0
-    stored = json.loads((home / "other/oncology/nsclc/guideline-v0/data/metadata.json").read_text())
-    assert (stored["seed"], stored["total_episodes"]) == (4, 3)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(home / "other"))
-    assert list(minari.list_local_datasets()) == ["oncology/nsclc/guideline-v0"]
-    assert not [path for path in (home / "other").iterdir() if path.name.startswith(".")]
-
-
-def test_what_cannot_be_written_is_refused_before_the_work(home, capsys):
+def test_what_cannot_be_written_is_refused_before_the_work(home):
     for name in ("nothing", "../up-v0", "a b-v0", "a/short-v0"):
         with pytest.raises(DatasetError, match="is no name of a dataset"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
@@ -137,10 +118,6 @@ def test_what_cannot_be_written_is_refused_before_the_work(home, capsys):
     for name, root in (("file/nsclc-v0", home), ("nsclc-v0", home / "file"), ("nsclc-v0", home / "file" / "folder")):
         with pytest.raises(DatasetError, match="file is no folder that can be written to"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name, root=root)
-    assert main(["dataset", "NSCLC", "--agent", "guideline", "--address", "here:1"]) == 2
-    assert "needs the engine ray" in capsys.readouterr().err
-    assert main(["dataset", "NSCLC", "--root", str(home / "file")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
     assert sorted(path.name for path in home.iterdir()) == ["file", "mine-v0"]
 
 
@@ -157,7 +134,7 @@ def run(arguments):
         time.sleep(60)
 
 cli.dataset.dataset_command = run
-sys.exit(cli.main(["dataset", "NSCLC", "--root", sys.argv[1]]))
+sys.exit(cli.main(["dataset", "clinician", "--env", "NSCLC", "--root", sys.argv[1]]))
 """
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from onco_gym.agents import AgentError, GuidelineAgent, rollout
-from onco_gym.cli import main
 from onco_gym.evaluation import (
     Chunk,
     EvaluationError,
@@ -234,38 +233,6 @@ def test_the_page_stands_alone(tmp_path, engine, found):
         write_report(path, [found[0], other], engine, GuidelineAgent(engine.card))
     with pytest.raises(EvaluationError, match="at least one"):
         write_report(path, [], engine, GuidelineAgent(engine.card))
-
-
-def test_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    path = tmp_path / "figures.json"
-    asked = ["evaluate", "clinician", "--env", "NSCLC", "--episodes", str(2 * SIZE), "--seed", str(SEED), "--no-fairness"]
-    assert main([*asked, "--json", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert "score (0 random, 100 guideline)" in printed
-    assert "chance that clinician does better" in printed
-    figures = json.loads(path.read_text())
-    assert figures["environment"] == ID
-    assert [one["agent"] for one in figures["compared"]] == ["random", "guideline"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["clinician", "--env", "Nowhere"], "there is no environment or card 'Nowhere'"),
-        (["clinician", "--env", "NSCLC", "--episodes", "0"], "'0' is not a whole number"),
-        (["nobody", "--env", "NSCLC"], "nobody"),
-        (["clinician", "--env", "NSCLC", "--compare", "nobody"], "nobody"),
-        (["clinician", "--env", "NSCLC-Dose"], "there is no agent 'clinician'"),
-        (["clinician", "--env", "NSCLC", "--address", "x:1"], "--address needs --engine ray"),
-        (["clinician", "--env", "nothing.toml"], "nothing.toml"),
-    ],
-)
-def test_command_errors_are_one_line(capsys, arguments, message):
-    assert main(["evaluate", *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert printed.count("\n") == 1
 
 
 def test_errors(engine):

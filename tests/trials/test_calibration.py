@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from onco_gym.cards import card_files, load_card
 from onco_gym.cards.scenarios import params, scenario
-from onco_gym.cli import main
 from onco_gym.trials import TrialError
 from onco_gym.trials.arms import recruit, simulate
 from onco_gym.trials.calibration import Fit, calibrate, loss
-from onco_gym.trials.ensemble import StaleError, draw_ensemble, ensemble_file, load_ensemble
+from onco_gym.trials.ensemble import StaleError, draw_ensemble, load_ensemble
 from onco_gym.trials.parameters import differs, figures_at, fitted_parameters, reads, with_figures, write_figures
 from onco_gym.trials.published import setting_of
 
@@ -129,23 +128,6 @@ def test_a_state_of_something_else_is_refused(small, tmp_path):
     state.write_text(json.dumps(stamp))
     with pytest.raises(TrialError, match="another card, seed or number"):
         calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
-
-
-def test_the_command_fits_a_card_in_place(small, capsys):
-    before = small.read_text()
-    assert main(["calibrate", str(small), "-n", "60", "--rounds", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "Figures that moved" in said
-    assert small.read_text() != before
-    card = load_card(small)
-    ensemble = load_ensemble(card, ensemble_file(small))
-    assert len(ensemble.offsets) == 24
-    figures = [float(member.growth[0]) for member in ensemble.members(card)]
-    assert np.std(figures) > 0
-    ensemble_file(small).unlink()
-    assert main(["calibrate", str(small), "-n", "200", "--ensemble"]) == 0
-    assert load_ensemble(card, ensemble_file(small)) is not None
-    assert main(["calibrate", str(small), "--json", str(small.with_suffix(".json"))]) == 2
 
 
 def test_an_ensemble_of_other_figures_is_stale(small, tmp_path):

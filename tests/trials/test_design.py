@@ -1,6 +1,5 @@
 """Trial design: candidates, power, sensitivity."""
 
-import json
 import math
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from onco_gym.cards import load_card
-from onco_gym.cli import main
 from onco_gym.trials import Setting, TrialError, design
 from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise, schoenfeld_events, score
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
@@ -185,22 +183,3 @@ def test_global_sensitivity_explains_the_variance(sensitivity):
     assert np.isfinite(totals).all()
     assert totals.max() > 0.1
     assert (np.diff(totals) <= 1e-9).all()
-
-
-def test_the_design_command(tmp_path, capsys):
-    out = tmp_path / "design.json"
-    arms = ["--arm", "osimertinib", "--arm", "carboplatin_paclitaxel", "--arm", "gefitinib_erlotinib"]
-    options = ["-n", "200", "--repeats", "50", "--json", str(out), "--sensitivity", "response", "--samples", "8"]
-    assert main(["design", "nsclc", "--population", EGFR.population, *arms, *options]) == 0
-    said = capsys.readouterr().out
-    assert "Candidates against gefitinib_erlotinib" in said
-    assert "patients per arm reach a power" in said
-    content = json.loads(out.read_text())
-    size = content["sample_size"]
-    assert size["power"] >= 0.8
-    assert size["schoenfeld_events"] == pytest.approx(schoenfeld_events(size["hazard_ratio"]["value"]))
-    assert f"{size['events']:.0f} simulated, {size['schoenfeld_events']:.0f} by Schoenfeld's" in " ".join(said.split())
-    assert content["sensitivity"]
-    assert content["candidates"][0]["qaly_gained"]["value"] > 0
-    assert main(["design", "nsclc", "--arm", "osimertinib"]) == 2
-    assert "two --arm at least" in capsys.readouterr().err

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from onco_gym.cards import load_card
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import params
-from onco_gym.cli import main
-from onco_gym.trials import Setting, TrialError, as_json, plots, reproduce, run_trial
+from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
 from onco_gym.trials.arms import patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 from onco_gym.trials.parameters import with_figures
@@ -472,14 +471,9 @@ def test_immunotherapy_shows_its_plateau():
         ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "asked for|could enrol"),
     ],
 )
-def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said, capsys):
+def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said):
     with pytest.raises(TrialError, match=said):
         run_trial(nsclc, Setting(population, prior), [protocol], n=50)
-    code = main(["trial", "nsclc", "--population", population, "--prior", prior, "--arm", protocol, "-n", "50", "--no-ensemble"])
-    err = capsys.readouterr().err
-    assert code == 2
-    assert err.startswith("onco-gym: ")
-    assert err.count("\n") == 1
 
 
 def test_impossible_schedules_are_refused(nsclc):
@@ -489,53 +483,3 @@ def test_impossible_schedules_are_refused(nsclc):
         run_trial(nsclc, Setting("ecog <= 1"), ["docetaxel"], n=50, months=0)
     with pytest.raises(TrialError, match="at least one arm"):
         run_trial(nsclc, Setting("ecog <= 1"), [])
-
-
-# ------------------------------------------------------------------------------------------------ the command
-
-
-def test_the_trial_command(tmp_path, capsys):
-    out, plot = tmp_path / "out.json", tmp_path / "km.png"
-    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib > osimertinib"]
-    population = ["--population", EGFR.population]
-    code = main(["trial", "nsclc", *population, *arms, "-n", "200", "--seed", "0", "--json", str(out), "--plot", str(plot)])
-    said = capsys.readouterr().out
-    assert code == 0
-    assert "Hazard ratios against gefitinib_erlotinib > osimertinib" in said
-    assert "not for treating patients" in said
-    content = json.loads(out.read_text())
-    assert [arm["protocol"] for arm in content["arms"]] == arms[1::2]
-    assert content["arms"][0]["curves"]["os"][0] == 1.0
-    assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("options", "included"), [([], "chance and uncertain figures of the card"), (["--no-ensemble"], "chance only")]
-)
-def test_table_picture_and_json_show_one_hazard_ratio(options, included, tmp_path, capsys, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
-    out = tmp_path / "out.json"
-    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib"]
-    where = ["--population", EGFR.population, "--json", str(out), "--plot", "km.png"]
-    assert main(["trial", "nsclc", *arms, *where, "-n", "200", *options]) == 0
-    said = capsys.readouterr().out
-    assert f"95% intervals include {included}." in said
-    assert f"95% intervals of hazard ratios (HR) include {included}." in figures[0].get_suptitle()
-    comparison = json.loads(out.read_text())["comparisons"][0]
-    for name, axes in zip(("pfs_hazard_ratio", "os_hazard_ratio"), figures[0].axes, strict=False):
-        row = comparison[name]
-        low, high = row.get("interval_with_uncertain_figures", row["interval"])
-        text = f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
-        assert text in said
-        assert f"HR {text}" in axes.get_legend().get_texts()[0].get_text()
-
-
-def test_the_check_command(tmp_path, capsys):
-    out = tmp_path / "check.json"
-    assert main(["calibrate", "melanoma", "--check", "-n", "100", "--json", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "Check arms, never fitted" in said
-    assert "CheckMate 067" in said
-    assert len(json.loads(out.read_text())["arms"]) == len(load_card("melanoma").arms)

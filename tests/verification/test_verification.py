@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from onco_gym.agents import load_agent, play, rollout
 from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
-from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.verification import (
     Effort,
@@ -138,7 +137,7 @@ def test_improving_never_loses_and_respects_what_may_be_given(engine, who):
 
 def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
     network = network_for(engine)
-    assert network is not None, "the card has changed: onco-gym yardstick CARD --network"
+    assert network is not None, "the card has changed: onco-gym yardstick ID --network"
     tables = []
     advice = network.shortlist(engine, who, 24, count=3)
     short, few = by_lines(engine, who, 24, 10, shortlist=advice, on_line=lambda d, since, table: tables.append(table))
@@ -157,7 +156,7 @@ def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
 @pytest.mark.parametrize("card", CARDS)
 def test_every_card_has_a_network_that_fits(card):
     network = read_network(network_file(card))
-    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD --network"
+    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick ID --network"
 
 
 @pytest.mark.slow
@@ -361,15 +360,6 @@ def test_the_page_shows_what_was_found(engine, found, tmp_path):
     assert text.count("<svg") == 2
     assert "quality-adjusted weeks lost" in text
     assert "Research software, not for treating patients." in text
-
-
-def test_commands_say_what_is_wrong(tmp_path, capsys):
-    path = tmp_path / "none.json"
-    assert main(["verify", str(path)]) == 2
-    path.write_text("[]")
-    assert main(["verify", str(path)]) == 2
-    assert "is not a file of episodes" in capsys.readouterr().err
-    assert main(["record_episodes", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
 
 
 @settings(max_examples=20, deadline=None)
