@@ -7,6 +7,7 @@ import pytest
 import tomlkit
 
 from onco_gym.cards import card_files, load_card
+from onco_gym.trials.design import schoenfeld_events
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 
 EGFR = "(EGFR_ex19del or EGFR_L858R) and ecog <= 1"
@@ -101,8 +102,8 @@ def test_calibrate_writes_elsewhere_and_reports_its_progress(command, small, mon
     before, other = small.read_text(), small.with_name("other.toml")
     ran = command("calibrate", small, "-n", 60, "--rounds", 1, "-o", other)
     assert ran.code == 0
-    assert "onco-gym: round 1 of at most 1: steps 1 of " in ran.err
-    assert "onco-gym: drawing the ensemble 1 of " in ran.err
+    assert "onco-gym: round 1, figures moved 1 of " in ran.err
+    assert "onco-gym: members of the ensemble 1 of " in ran.err
     assert small.read_text() == before
     assert load_card(other).calibration.rounds == 1
 
@@ -117,7 +118,10 @@ def test_design(command, tmp_path):
     assert "patients per arm reach a power" in ran.out
     assert "What response depends on" in ran.out
     content = json.loads(out.read_text())
-    assert content["sample_size"]["power"] >= 0.8
+    size = content["sample_size"]
+    assert size["power"] >= 0.8
+    assert size["schoenfeld_events"] == pytest.approx(schoenfeld_events(size["hazard_ratio"]["value"]))
+    assert f"{size['events']:.0f} simulated, {size['schoenfeld_events']:.0f} by Schoenfeld's" in " ".join(ran.out.split())
     assert content["sensitivity"]
     assert content["candidates"][0]["qaly_gained"]["value"] > 0
 
