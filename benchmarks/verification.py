@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, play, rollout
 from onco_gym.agents.belief import Cloud
+from onco_gym.cards import card_files, card_id
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.intervals import mean
 from onco_gym.interfaces.engine import Engine, make_engine
@@ -110,7 +111,7 @@ def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
 
 def learned(card: str) -> str:
     """The best learned policy of a card."""
-    return str(next(POLICIES.glob(f"{ {'nsclc': 'NSCLC'}.get(card, card.title()) }-v0/guided_ppo-0.onnx")))
+    return str(POLICIES / f"{card_id(card_files()[card])}-v0" / "guided_ppo-0.onnx")
 
 
 def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
