@@ -13,6 +13,7 @@ A file of episodes is plain JSON, and nothing in it is ever executed::
 and in the workflow it is a list of numbers. ``seed`` is null unless episode ``i`` is that of ``reset(seed=seed + i)``.
 """
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class Script:
     def __len__(self) -> int:
         return self.actions.shape[1]
 
-    @property
+    @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
         """(n,) steps of each episode."""
         return (self.actions.reshape(*self.actions.shape[:2], -1)[..., 0] >= 0).sum(0)
