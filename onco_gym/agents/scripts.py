@@ -190,14 +190,14 @@ def write_rows(
     """Write a script, and ``beside`` it further plain values for each of the n episodes."""
     script.stamp.check(engine.stamp)
     _check_size(script.actions.shape[:2])
-    _check_seed(engine, script.seed, script.origin)
-    rows = []
+    seed = int(script.seed) if isinstance(script.seed, np.integer) else script.seed
+    _check_seed(engine, seed, script.origin)
+    rows, plain = [], engine.kind.name == "regimen"
     for i in range(len(script)):
         row, key, actions = script.of(i)
-        plain = engine.kind.name == "regimen"
         done = [engine.scenario.regimens[regimen] for regimen in actions] if plain else actions.tolist()
         rows.append({"row": row, "key": key, "actions": done, **(beside[i] if beside else {})})
-    head = {"format": FORMAT, "stamp": script.stamp.to_json(), "agent": _checked_name(script.agent), "seed": script.seed}
+    head = {"format": FORMAT, "stamp": script.stamp.to_json(), "agent": _checked_name(script.agent), "seed": seed}
     text = json.dumps({**head, "episodes": rows}, separators=(",", ":"), allow_nan=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -248,10 +248,12 @@ def _content(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise EpisodesError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise EpisodesError(f"{path}: is not a file of episodes: {error}") from None
-    found = content.get("format") if isinstance(content, dict) else content
-    if found != FORMAT:
-        raise EpisodesError(f"{path}: is not a file of episodes: its format is {shown(found)}, expected {FORMAT!r}")
-    return dict(content)
+    if not isinstance(content, dict):
+        raise EpisodesError(f"{path}: is not a file of episodes: it holds {shown(content)}, expected an object")
+    if content.get("format") != FORMAT:
+        found = shown(content.get("format"))
+        raise EpisodesError(f"{path}: is not a file of episodes: its format is {found}, expected {FORMAT!r}")
+    return content
 
 
 def _actions(engine: Engine, values: Any, where: str) -> NDArray[Any]:
@@ -297,9 +299,7 @@ def _check_seed(engine: Engine, seed: Any, origin: Origin) -> None:
     """Raise unless ``origin`` (n,) is what a rollout under ``seed`` begins with."""
     if seed is None:
         return
-    try:
-        wanted = engine.origins(len(origin.row), seed)
-    except EngineError as error:
-        raise EpisodesError(f"{error}, or null") from None
+    n = len(origin.row)
+    wanted = engine.origins(n, _whole(seed, 2**64 - n, "seed"))
     if not all(np.array_equal(one, other) for one, other in zip(wanted, origin, strict=True)):
         raise EpisodesError(f"the patients are not those of seed {seed}: expected null as their seed")

@@ -510,6 +510,17 @@ def test_the_page_shows_what_was_found(engine, found, tmp_path):
     assert "Research software, not for treating patients." in text
 
 
+def test_commands_say_what_is_wrong(tmp_path, capsys):
+    from onco_gym.cli import main
+
+    path = tmp_path / "none.json"
+    assert main(["verify", str(path)]) == 2
+    path.write_text("[]")
+    assert main(["verify", str(path)]) == 2
+    assert "is not a file of episodes" in capsys.readouterr().err
+    assert main(["record", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     growth=st.floats(0.0, 1.0),
