@@ -176,7 +176,7 @@ def engine_of(
     plain = stamp.environment.removesuffix("-v0")
     kind = next((name for name, entry in KINDS.items() if entry.suffix and plain.endswith(entry.suffix)), "regimen")
     with naming(path):
-        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind)
+        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms)
         stamp.check(engine.stamp)
     return engine
 
