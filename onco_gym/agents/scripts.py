@@ -79,7 +79,7 @@ class Script:
 
 
 def replay(engine: Engine, episodes: Episodes | Script, progress: Progress = silent) -> Episodes:
-    """Play episodes again. All that comes of them is the same to the last bit.
+    """Play episodes again. On the same machine, all that comes of them is the same to the last bit.
 
     Args:
         engine: the environment that they were made with.
