@@ -1,4 +1,4 @@
-"""Whole episodes of an agent, one per patient. An episode can be cited and replayed: by its origin, its actions and its stamp."""
+"""Whole episodes of an agent, one per patient. An episode's origin, actions and stamp are enough to cite and replay it."""
 
 import functools
 from dataclasses import dataclass, field
@@ -22,16 +22,16 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Steps:
-    """Every step of a rollout, as offline learning needs them. Entries past an episode's end are undefined.
+    """Every step of a rollout, for offline learning. Entries past an episode's end are undefined.
 
     Attributes:
         lengths: (n,) steps of each episode.
-        observations: (H + 1, n, F) what was seen before each step, and after the last.
-        masks: (H + 1, n, mask size) the same of masks.
+        observations: (H + 1, n, F) observations before each step and after the last.
+        masks: (H + 1, n, mask size) masks at the same times.
         rewards: (H, n).
         terms: (H, terms, n) each reward term.
         carbon_kg: (H, n) kg CO2e.
-        probabilities: (H, n, R) with which the agent chose, if it says so.
+        probabilities: (H, n, R) the agent's probabilities, if it reports them.
     """
 
     lengths: NDArray[np.int64]
@@ -49,19 +49,19 @@ class Episodes:
 
     Attributes:
         stamp: what they were made with.
-        origin: the patients and their chance. With ``actions``, :func:`onco_gym.replay` plays the same episodes again.
-        weeks: (n,) weeks lived, to the end of follow-up at most.
+        origin: the patients and their chance. With these and ``actions``, :func:`onco_gym.replay` replays the episodes.
+        weeks: (n,) weeks lived, at most to the end of follow-up.
         died: (n,) whether the patient died within follow-up.
         returns: (n,) total reward.
         terms: name to (n,) total of each reward term.
         actions: (H, n, ...) what was chosen, -1 after the end.
         given: (H, n) regimen given, -1 after the end.
-        verdicts: (H, n) what the panel says of it, as an index into VERDICTS; -1 after the end.
+        verdicts: (H, n) the panel's verdict on it, as an index into VERDICTS; -1 after the end.
         carbon_kg: (n,) kg CO2e.
-        cost_usd: (n,) of tests that were ordered.
+        cost_usd: (n,) cost of the tests ordered.
         observations: (H, n, F) what the agent saw, if kept.
-        progression_weeks: (n,) weeks to first progression (to the visit after it) or death, whichever came first; end of
-            follow-up otherwise.
+        progression_weeks: (n,) weeks to first progression (to the visit after it) or death, whichever came first; otherwise to
+            the end of follow-up.
         progressed: (n,) whether either happened.
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.
@@ -116,8 +116,8 @@ def rollout(
         engine: the compiled environment; :func:`onco_gym.make_engine`, or ``env.unwrapped.engine``.
         agent: see :class:`onco_gym.agents.Agent`.
         n: how many patients.
-        seed: same seed, same patients, same chance.
-        progress: told after every cycle.
+        seed: the same seed gives the same patients and the same chance.
+        progress: called after every cycle.
         keep_observations: also keep what the agent saw.
         keep_steps: also keep every transition, in ``steps``.
     """
@@ -132,7 +132,7 @@ def play(
     keep_observations: bool = False,
     keep_steps: bool = False,
 ) -> Episodes:
-    """As :func:`rollout`, for any patients of the engine's cohort with any chance."""
+    """Like :func:`rollout`, for any patients of the engine's cohort with any chance."""
     n = len(origin.row)
     encounter, observation, mask = _admitted(engine, origin)
     tally = engine.tally()
@@ -152,7 +152,7 @@ def play(
     def ours(values: jax.Array) -> NDArray[Any]:
         return np.asarray(values)[..., :n]
 
-    # Where the episode has ended nothing is left to decide, which spares an agent that thinks long.
+    # After an episode's end there is nothing to decide. This saves time for slow agents.
     plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
     nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
     for cycle in range(engine.horizon):
@@ -248,4 +248,4 @@ def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:
     try:
         return engine.kind.checked(actions, n)
     except InvalidAction as error:
-        raise AgentError(f"the agent answered wrongly: {error}") from None
+        raise AgentError(f"the agent gave an invalid action: {error}") from None

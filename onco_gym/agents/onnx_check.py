@@ -1,10 +1,10 @@
-"""A policy file is looked through before onnxruntime sees it, so that a damaged or hostile one ends in an error.
+"""Checks a policy file before onnxruntime runs it, so that a damaged or hostile one ends in an error.
 
-:class:`Model` reads the whole file and refuses what a policy has no use for. It works out the shape of all that the file
-computes, and refuses a file that would take too much memory or time: a few bytes can ask for gigabytes.
+:class:`Model` reads the whole file and refuses what a policy does not need. It works out the shape of everything that the
+file computes, and refuses a file that would take too much memory or time: a few bytes can ask for gigabytes.
 
-Files that this package writes end with a checksum, see :func:`sealed`. It guards against damage, not against malice: whoever
-changes a file can write a new one, or leave it out. Files without one, such as those of other exporters, are read as well.
+Files that this package writes end with a checksum, see :func:`sealed`. It detects damage, not malice: anyone who
+changes a file can also write a new checksum or leave it out. Files without one, such as those of other exporters, are read too.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from onco_gym.agents.onnx_shapes import OPERATORS, Known, Node, Shape, followed,
 from onco_gym.agents.protocol import AgentError
 
 NODES = 2048
-"""Operators in a file."""
+"""Operators that a file may have."""
 NUMBERS = 2**26
-"""Numbers that a file holds and computes for a batch, of at most 8 bytes each. A larger batch is computed in pieces."""
+"""Numbers, of at most 8 bytes each, that a file may hold and compute for a batch. Larger batches are computed in pieces."""
 WORK = 2**30
-"""Multiplications for each patient of a batch. Reading or writing a number counts as 16 of them."""
+"""Multiplications allowed for each patient of a batch. Reading or writing a number counts as 16 of them."""
 _TOUCH = 16
 _OLDEST = 11  # version of ONNX's operators
 _SEAL = b"\x72\x4a\x0a\x06sha256\x12\x40"  # a property of the model named sha256, up to its 64 digits
@@ -28,7 +28,7 @@ _CHANGED = "it was damaged or changed after it was written"
 
 
 def sealed(content: bytes) -> bytes:
-    """A file with a checksum: its last field is a property ``sha256``, of all bytes before that field."""
+    """A file with a checksum. Its last field is a property ``sha256`` of all bytes before that field."""
     return content + _SEAL + hashlib.sha256(content).hexdigest().encode()
 
 
@@ -42,18 +42,18 @@ class Declared(NamedTuple):
     """What a file says about an array."""
 
     type: str
-    shape: tuple[int | str | None, ...] | None  # a size that is free has a name, or none
+    shape: tuple[int | str | None, ...] | None  # a free size is a name or None
 
 
 class Model:
-    """A policy file that was looked through.
+    """A policy file that passed the checks.
 
     Args:
         content: the bytes of the file.
-        name: of the file, for errors.
+        name: the name of the file, for errors.
 
     Raises:
-        AgentError: if the file is damaged, or holds what a policy has no use for.
+        AgentError: if the file is damaged, or holds something that a policy does not need.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
@@ -65,7 +65,7 @@ class Model:
             if body == content and "sha256" in self.metadata:
                 raise ValueError(f"goes on after its checksum: {_CHANGED}")
         except UnicodeDecodeError:
-            raise self._error(damaged("it holds names that are no text")) from None
+            raise self._error(damaged("it holds names that are not text")) from None
         except ValueError as error:
             raise self._error(error) from None
 
@@ -90,10 +90,10 @@ class Model:
         self.metadata: dict[str, str] = {one.get(1, ""): one.get(2, "") for one in model.get(14, ())}
 
     def fits(self, shape: Shape) -> bool:
-        """Whether observations of this shape can be computed at once, with no more than :data:`NUMBERS`.
+        """Whether observations of this shape fit into one batch of at most :data:`NUMBERS` numbers.
 
         Raises:
-            AgentError: if one patient alone is too much, if the work is more than :data:`WORK`, or if shapes do not fit.
+            AgentError: if a single patient is too much, if the work is more than :data:`WORK`, or if shapes do not fit.
         """
         known = {**self._held, "observation": Known(shape)}
         numbers, work = sum(map(_size, known.values())), 0
@@ -105,7 +105,7 @@ class Model:
             try:
                 found = made(node, given)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                text = f"cannot answer observations of shape {shape}: {node.operator} fails"
+                text = f"cannot compute observations of shape {shape}: {node.operator} fails"
                 raise self._error(f"{text} ({type(error).__name__}: {error})") from None
             known.update(zip(node.outputs, found, strict=True))
             new = sum(map(_size, found))
@@ -131,7 +131,7 @@ def _node(node: Message) -> Node:
     if domain not in ("", "ai.onnx"):
         raise ValueError(f"uses operator {operator!r} of {domain!r}: expected those of ONNX itself")
     if operator not in OPERATORS:
-        raise ValueError(f"uses operator {operator!r}, which policies may not use: docs/training.md names those that they may")
+        raise ValueError(f"uses operator {operator!r}, which policies may not use: docs/training.md lists those they may")
     settings = dict(setting(one) for one in node.get(5, ()))
     if len(settings) < len(node.get(5, ())):
         raise damaged(f"{operator} has a setting twice")
@@ -146,7 +146,7 @@ def _declared(value: Message) -> Declared:
     found = value.get(2, {}).get(1, {})
     sizes, kind = found.get(2, {}).get(1, []), TYPES.get(found.get(1, 0))
     if any(one.get(1, 0) < 0 or {1, 2} <= one.keys() for one in sizes):
-        raise damaged(f"array {value.get(1, '')!r} has a size that is none")
+        raise damaged(f"array {value.get(1, '')!r} has an invalid size")
     return Declared(
         "another type" if kind is None else kind.name, tuple(one.get(1, one.get(2)) for one in sizes) if 2 in found else None
     )

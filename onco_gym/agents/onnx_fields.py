@@ -1,7 +1,7 @@
 """The fields of an ONNX file. It is a protobuf message: a sequence of numbered fields, some of which are messages themselves.
 
-:func:`message` knows the fields of onnx.proto that a policy needs. It refuses other fields, fields that are written as another
-kind, fields that come twice and texts that are not UTF-8: they are not for policies, or a sign of damage.
+:func:`message` knows the fields of onnx.proto that a policy needs. It refuses other fields, fields of the wrong
+kind, repeated fields and text that is not UTF-8: policies do not need them, or they are a sign of damage.
 """
 
 import itertools
@@ -13,24 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 RANK = 8
-"""Axes of an array; arrays with more are refused."""
+"""Axes that an array may have; arrays with more are refused."""
 TYPES: Mapping[int, np.dtype[Any]] = {
     number: np.dtype(kind) for number, kind in ((1, "<f4"), (6, "<i4"), (7, "<i8"), (9, "?"), (11, "<f8"))
 }
-"""Types of numbers, by ONNX's count; others are refused."""
+"""Types of numbers, by their number in ONNX; others are refused."""
 Message = dict[int, Any]
 """The fields of a message. Those that can be repeated are lists."""
-_FIELDS = 2**18  # of all messages in a file
+_FIELDS = 2**18  # in all messages of a file
 _TYPED = {1: 4, 6: 5, 7: 7, 9: 5, 11: 10}  # the field of a tensor for numbers of a type; field 9 is for any of them
 _SETTINGS: Mapping[int, tuple[int, Any]] = {1: (2, 0.0), 2: (3, 0), 3: (4, b""), 4: (5, {}), 6: (7, []), 7: (8, [])}
 _OTHER_FILE = "keeps numbers in another file: expected all of them in the file itself"
 _SPARSE = "!holds sparse arrays: expected all numbers written out"
 _NESTED = "!holds a graph within a graph: expected a policy that computes its answer in one pass"
-# A star marks fields that can be repeated; after an exclamation mark stands why one is refused. Files of earlier versions of this
-# package can name two producers (fields 2 and 3 of the model).
+# A star marks fields that can be repeated; an exclamation mark is followed by the reason for refusing one. Files of earlier
+# versions of this package can name two producers (fields 2 and 3 of the model).
 _LAYOUT: Mapping[str, Mapping[int, str]] = {
     "model": {1: "int", 2: "text*", 3: "text*", 4: "text", 5: "int", 6: "text", 7: "graph", 8: "opset*", 14: "entry*"}
-    | {20: "!holds a training: expected a policy", 25: "!holds functions: expected the operators of ONNX itself"},
+    | {20: "!holds training information: expected a policy", 25: "!holds functions: expected the operators of ONNX itself"},
     "graph": {1: "node*", 2: "text", 5: "tensor*", 10: "text", 11: "value*", 12: "value*", 13: "value*", 16: "entry*"}
     | {15: _SPARSE},
     "node": {1: "text*", 2: "text*", 3: "text", 4: "text", 5: "attribute*", 6: "text", 7: "text", 9: "entry*"},
@@ -46,19 +46,19 @@ _LAYOUT: Mapping[str, Mapping[int, str]] = {
     "opset": {1: "text", 2: "int"},
     "entry": {1: "text", 2: "text"},
 }
-_WIRES = {"int": 0, "double": 1, "float": 5}  # how a field is written; the others are bytes, and so are numbers in a row
+_WIRES = {"int": 0, "double": 1, "float": 5}  # wire types; all other fields are bytes, and so are packed numbers
 
 
 def damaged(why: str) -> ValueError:
     """The error for a file that cannot be read."""
-    return ValueError(f"is no ONNX file, or is damaged: {why}")
+    return ValueError(f"is not an ONNX file, or is damaged: {why}")
 
 
 def message(content: bytes) -> Message:
     """All fields of an ONNX file.
 
     Raises:
-        ValueError: with what is wrong with it.
+        ValueError: if the file is damaged or holds something that a policy does not need.
     """
     return _message("model", memoryview(content), itertools.count())
 
@@ -67,7 +67,7 @@ def array(tensor: Message) -> NDArray[Any]:
     """The numbers of a tensor, all of them finite.
 
     Raises:
-        ValueError: if they are not as many as its shape says, or not of its type.
+        ValueError: if their count or type does not match the tensor's.
     """
     number, shape = tensor.get(2, 0), tuple(tensor.get(1, ()))
     if tensor.get(14):
@@ -76,7 +76,7 @@ def array(tensor: Message) -> NDArray[Any]:
         raise ValueError(f"holds numbers of type {number}: expected {', '.join(map(str, TYPES.values()))}")
     given = [field for field in (4, 5, 7, 9, 10) if field in tensor]
     if len(given) > 1 or not {9, _TYPED[number]} >= set(given):
-        raise damaged("an array holds numbers of another type than its own")
+        raise damaged("an array holds numbers of the wrong type")
     numbers, kind = tensor[given[0]] if given else b"", TYPES[number]
     count = len(numbers) / kind.itemsize if given == [9] else len(numbers)
     if len(shape) > RANK or min(shape, default=0) < 0 or math.prod(shape) != count:
@@ -88,7 +88,7 @@ def array(tensor: Message) -> NDArray[Any]:
 
 
 def setting(attribute: Message) -> tuple[str, Any]:
-    """The name and the value of an operator's setting: a number, bytes, numbers or an array."""
+    """The name and value of an operator's setting: a number, bytes, numbers or an array."""
     field, default = _SETTINGS.get(attribute.get(20, 0), (0, None))
     if not field or attribute.keys() - {1, 13, 20, field}:
         raise damaged("an operator has a setting of an unknown kind")
@@ -117,11 +117,11 @@ def _message(kind: str, content: memoryview, count: Iterator[int]) -> Message:
 
 
 def _values(form: str, wire: int, value: Any, count: Iterator[int], repeated: bool = False) -> list[Any]:
-    """What a field holds: one value, or several if it is repeated and they stand in a row. Rows of fractions stay one array."""
+    """The values of a field: one, or several if it is repeated and packed. Packed fractions stay one array."""
     _step(count)
     row = repeated and wire == 2 and form in _WIRES
     if wire != _WIRES.get(form, 2) and not row:
-        raise damaged(f"a field that is {form} is written as another kind")
+        raise damaged(f"a field that should be {form} is of another kind")
     if form in ("float", "double"):
         if len(value) % (size := 4 if form == "float" else 8):
             raise damaged("a row of numbers is cut short")
@@ -151,7 +151,7 @@ def _fields(content: memoryview) -> Iterator[tuple[int, int, Any]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise damaged("a field is of no known kind")
+            raise damaged("a field is of an unknown kind")
         if at + size > len(content):
             raise damaged("it is cut short")
         yield key >> 3, wire, content[at : at + size]

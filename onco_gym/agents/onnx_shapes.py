@@ -1,8 +1,8 @@
-"""The operators that a policy may use, and the shapes of what they make.
+"""The operators that a policy may use, and the shapes of their results.
 
-An operator is among them if the shape of what it makes follows from the shapes of its inputs, and from whole numbers that stand
-in the file or are made of shapes. So the size of all that a policy computes is known before anything is computed. The rules are
-those of onnxruntime; a case that is left out here (a size of 0, a step backwards) is refused.
+An operator is allowed if the shape of its result follows from the shapes of its inputs and from whole numbers that are in the
+file or computed from shapes. So the size of everything that a policy computes is known before it runs. The rules are those of
+onnxruntime. Cases that are not covered here (a size of 0, a step backwards) are refused.
 """
 
 import itertools
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from onco_gym.agents.onnx_fields import RANK, TYPES
 
 Shape = tuple[int, ...]
-_SHORT = 1024  # whole numbers that are followed
+_SHORT = 1024  # longest array of whole numbers whose values are tracked
 
 
 class Node(NamedTuple):
     """A step of the computation."""
 
     operator: str
-    inputs: Sequence[str]  # "" for one that is left out
+    inputs: Sequence[str]  # "" for an omitted one
     outputs: Sequence[str]
     settings: Mapping[str, Any]
 
@@ -31,7 +31,7 @@ class Node(NamedTuple):
         """A setting that is a whole number."""
         value = self.settings.get(name, default)
         if not isinstance(value, int):
-            raise TypeError(f"its {name} is no whole number")
+            raise TypeError(f"its {name} is not a whole number")
         return value
 
 
@@ -39,23 +39,23 @@ class Known(NamedTuple):
     """What is known about an array before it is computed."""
 
     shape: Shape
-    value: NDArray[Any] | None = None  # of a few whole numbers that shapes may be made of
+    value: NDArray[Any] | None = None  # of a few whole numbers that shapes may be computed from
 
 
 Given = Sequence[Any]
-"""What is known about the inputs of an operator; None for one that is left out."""
+"""What is known about the inputs of an operator; None for an omitted one."""
 
 
 def followed(array: NDArray[Any]) -> Known:
-    """What is known about an array that stands in the file."""
+    """What is known about an array in the file."""
     return Known(array.shape, array if array.dtype.kind in "ib" and array.size <= _SHORT else None)
 
 
 def made(node: Node, given: Given) -> list[Known]:
-    """What is known about the arrays that an operator makes.
+    """What is known about the results of an operator.
 
     Raises:
-        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: if it cannot be given what it is given.
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError: if its inputs do not fit.
     """
     if node.operator == "Constant":
         return [followed(_constant(node))]
@@ -80,14 +80,14 @@ def _followed(node: Node, given: Given, shape: Shape) -> list[Known] | None:
 
 
 def multiplications(node: Node, given: Given) -> int:
-    """For each number that an operator makes, beside reading and writing."""
+    """Multiplications for each number that an operator makes, in addition to reading and writing."""
     if node.operator not in ("Gemm", "MatMul"):
         return 0
     return int(given[0].shape[0 if node.settings.get("transA") else -1])
 
 
 def _numbers(node: Node, given: Given, place: int, name: str) -> list[int]:
-    """Whole numbers that an operator has as an input, or in earlier versions as a setting; none if it has neither."""
+    """Whole numbers from an operator's input or, in earlier versions, its setting; none if it has neither."""
     if name in ("axes", "split") and name in node.settings:
         return list(node.settings[name])
     if len(given) <= place or given[place] is None:
@@ -176,7 +176,7 @@ def _transpose(node: Node, given: Given) -> list[Shape]:
     shape = given[0].shape
     order = node.settings.get("perm") or range(len(shape))[::-1]
     if sorted(order) != list(range(len(shape))):
-        raise ValueError(f"{order} is no order of {len(shape)} axes")
+        raise ValueError(f"{order} is not an order of {len(shape)} axes")
     return [tuple(shape[axis] for axis in order)]
 
 
@@ -246,7 +246,7 @@ def _constant(node: Node) -> NDArray[Any]:
 
 
 def _divided(numbers: NDArray[Any], by: NDArray[Any]) -> tuple[Any, Any]:
-    return np.divmod(numbers, by) if min(numbers.min(), by.min()) > 0 else (None, None)  # others are rounded otherwise
+    return np.divmod(numbers, by) if min(numbers.min(), by.min()) > 0 else (None, None)  # other numbers are rounded differently
 
 
 def _names(text: str, rule: Callable[[Node, Given], list[Shape]]) -> dict[str, Callable[[Node, Given], list[Shape]]]:
@@ -280,9 +280,9 @@ OPERATORS: Mapping[str, Callable[[Node, Given], list[Shape]]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""The shapes that an operator makes, for every operator that a policy may use."""
+"""The shapes of the results of every operator that a policy may use."""
 
-_VALUES: Mapping[str, Callable[[Node, Given, Sequence[Any]], Any]] = {  # of operators that exporters make shapes with
+_VALUES: Mapping[str, Callable[[Node, Given, Sequence[Any]], Any]] = {  # for operators that exporters compute shapes with
     **dict.fromkeys(("Identity", "Flatten", "Reshape", "Squeeze", "Unsqueeze"), lambda node, given, values: values[0]),
     "Add": lambda node, given, values: np.add(*values),
     "Sub": lambda node, given, values: np.subtract(*values),

@@ -1,9 +1,9 @@
 """Policies as ONNX files, the safe exchange format: read, checked and written here, without the onnx package.
 
-A policy file takes ``observation`` (n, F) float32. It answers ``scores`` (n, mask size) float32, of which the highest that
-can be chosen is taken, part by part of the action; or, for dosing, ``action`` (n, D) float32, clipped to 0..1.
-:mod:`onco_gym.agents.onnx_check` looks through a file before onnxruntime runs it. The files that are written here end with a
-checksum, which is against damage, not against malice.
+A policy file takes ``observation`` (n, F) float32. It returns ``scores`` (n, mask size) float32; for each part of the action,
+the choice with the highest score that the mask allows is taken. For dosing it returns ``action`` (n, D) float32, clipped to
+0..1. :mod:`onco_gym.agents.onnx_check` checks a file before onnxruntime runs it. Files written here end with a checksum, which
+detects damage, not malice.
 """
 
 import os
@@ -24,9 +24,9 @@ from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
 LARGEST = 64 * 2**20
-"""Bytes of a policy file; larger ones are refused."""
+"""Bytes that a policy file may have; larger files are refused."""
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "elu": "Elu", "sigmoid": "Sigmoid", "softplus": "Softplus"}
-"""Activations of :func:`save_mlp_onnx`, and the ONNX operators that they are."""
+"""Activations of :func:`save_mlp_onnx`, and their ONNX operators."""
 _OPSET, _IR = 17, 8
 
 
@@ -39,14 +39,14 @@ class Normalisation(NamedTuple):
 
 
 class OnnxAgent:
-    """A policy in an ONNX file; see the module for what it takes and answers. Runs on one thread, and draws nothing.
+    """A policy in an ONNX file; see the module for its input and output. It runs on one thread and is deterministic.
 
     Args:
         engine: the environment that it is for.
         source: the path of the file, or its bytes.
 
     Raises:
-        AgentError: for a file that is no such policy, with what was expected.
+        AgentError: if the file is not such a policy.
     """
 
     def __init__(self, engine: Engine, source: str | os.PathLike[str] | bytes) -> None:
@@ -68,7 +68,7 @@ class OnnxAgent:
         return choose(self.scores(observation), mask, self._parts)
 
     def scores(self, observation: Observations) -> NDArray[np.float32]:
-        """(n, mask size): what the file answers."""
+        """(n, mask size): the output of the file."""
         batch = np.ascontiguousarray(observation, np.float32)
         if not len(batch):
             return np.zeros((0, self._size), np.float32)
@@ -78,13 +78,13 @@ class OnnxAgent:
             return np.concatenate([self.scores(half) for half in np.array_split(batch, 2)])
         try:
             answer = self._session.run([self._output], {"observation": batch})[0]
-        except Exception as error:  # onnxruntime's own errors have no common ancestor
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise AgentError(f"{self._name} fails on a batch of {len(batch)}: {_line(error)}") from None
         if answer.shape != (len(batch), self._size) or answer.dtype != np.float32:
             shape = f"{self._output} of {answer.dtype} and shape {answer.shape}"
-            raise AgentError(f"{self._name} answers {shape}, expected float32 and shape {(len(batch), self._size)}")
+            raise AgentError(f"{self._name} returns {shape}, expected float32 and shape {(len(batch), self._size)}")
         if not np.isfinite(answer).all():
-            raise AgentError(f"{self._name} answers numbers that are not finite")
+            raise AgentError(f"{self._name} returns numbers that are not finite")
         return np.asarray(answer)
 
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
@@ -92,30 +92,30 @@ class OnnxAgent:
         return certain(self.act(observation, mask), self._parts)
 
     def _check_shape(self, environment: str) -> None:
-        """Before anything is run: onnxruntime computes what it can as soon as it is given a file."""
+        """Check before running anything: onnxruntime computes what it can as soon as it loads a file."""
         inputs, outputs = self._model.inputs, self._model.outputs
         if list(inputs) != ["observation"] or self._output not in outputs:
             expected = f"{environment} needs input 'observation' and output {self._output!r}"
-            raise AgentError(f"{self._name} takes {list(inputs)} and answers {list(outputs)}: {expected}")
+            raise AgentError(f"{self._name} takes {list(inputs)} and returns {list(outputs)}: {expected}")
         kind, shape = inputs["observation"]
         if kind != "float32" or shape is None or len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != self._features):
             expected = f"{environment} gives float32 of shape (n, {self._features})"
             raise AgentError(f"{self._name} takes {kind} of shape {shape}: {expected}")
         if isinstance(shape[0], int):
-            raise AgentError(f"{self._name} takes batches of {shape[0]} only: expected a batch axis that is free")
+            raise AgentError(f"{self._name} takes batches of {shape[0]} only, expected a batch axis of free size")
         self._model.fits((1, self._features))
         made_for = self.metadata.get("environment", environment)
         if made_for != environment:
-            warnings.warn(f"{self._name} was made for {made_for} and is used on {environment}", stacklevel=3)
+            warnings.warn(f"{self._name} was made for {made_for} but is used on {environment}", stacklevel=3)
 
 
 def output(engine: Engine) -> str:
-    """What a policy file for this environment answers."""
+    """The name of the output of a policy file for this environment."""
     return "scores" if engine.kind.parts else "action"
 
 
 def choose(scores: NDArray[np.float32], mask: Masks, sizes: Sequence[int]) -> NDArray[Any]:
-    """The action of ``scores`` (n, mask size): the highest that can be chosen, part by part; intensities are clipped."""
+    """The action of ``scores`` (n, mask size): the best allowed choice of each part; intensities are clipped."""
     if not sizes:
         return np.clip(scores, 0.0, 1.0)
     ends = np.cumsum(sizes)[:-1]
@@ -124,9 +124,9 @@ def choose(scores: NDArray[np.float32], mask: Masks, sizes: Sequence[int]) -> ND
 
 
 def certain(action: NDArray[Any], sizes: Sequence[int]) -> NDArray[np.float64]:
-    """(n, R) 1 for the regimen ``action`` (n,) chooses."""
+    """(n, R) 1 for the regimen that ``action`` (n,) chooses."""
     if len(sizes) != 1:
-        raise AgentError("probabilities are of regimens: dosing and the workflow have none")
+        raise AgentError("probabilities are only defined for regimens, not for dosing or the workflow")
     return np.eye(sizes[0])[action]
 
 
@@ -140,14 +140,14 @@ def save_mlp_onnx(
     """Write a multilayer perceptron as a policy file, and check that it loads.
 
     Args:
-        path: of the file, ``.onnx``.
+        path: where to write the file, ``.onnx``.
         engine: the environment that the policy is for.
-        layers: (weights (in, out), biases (out,)) of each layer; the activation stands between layers, not after the last.
+        layers: (weights (in, out), biases (out,)) of each layer; the activation comes between layers, not after the last.
         activation: one of :data:`ACTIVATIONS`.
-        normalisation: of observations, if the policy was trained with one.
+        normalisation: of the observations, if the policy was trained with one.
 
     Raises:
-        AgentError: for layers that do not fit each other or the environment.
+        AgentError: if the layers do not fit each other or the environment.
     """
     if activation not in ACTIVATIONS:
         raise AgentError(f"activation is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
@@ -160,7 +160,7 @@ def save_mlp_onnx(
         operators.append(Operator("Gemm", (weights, biases)))
         width = np.shape(weights)[1]
     if width != engine.kind.mask_size:
-        raise AgentError(f"the last layer answers {width} numbers, {engine.id} needs {engine.kind.mask_size}")
+        raise AgentError(f"the last layer returns {width} numbers, expected {engine.kind.mask_size} for {engine.id}")
     content = written(operators, engine, None if normalisation is None else Normalisation(*normalisation))
     OnnxAgent(engine, content)
     with replacing(path) as temporary:
@@ -170,13 +170,13 @@ def save_mlp_onnx(
 class Operator(NamedTuple):
     """A step of a policy's computation."""
 
-    name: str  # of the ONNX operator
-    numbers: tuple[Any, ...] = ()  # its inputs besides what the step before it gave
+    name: str  # name of the ONNX operator
+    numbers: tuple[Any, ...] = ()  # its inputs other than the result of the previous step
     settings: Mapping[str, float] = {}  # its attributes
 
 
 def written(operators: Sequence[Operator], engine: Engine, normalisation: Normalisation | None = None) -> bytes:
-    """The policy file of ``operators``, one after the other, for an environment."""
+    """A policy file that applies ``operators`` in order, for an environment."""
     before = list[Operator]()
     if normalisation is not None:
         before += [Operator("Sub", (normalisation.mean,)), Operator("Div", (normalisation.std,))]
@@ -196,7 +196,7 @@ def written(operators: Sequence[Operator], engine: Engine, normalisation: Normal
 
 
 def labelled(model: bytes, engine: Engine) -> bytes:
-    """An ONNX file with who wrote it, for which environment, and a checksum; of fields that come twice the later counts."""
+    """An ONNX file with its producer, its environment and a checksum. Where a field is repeated, the last one counts."""
     labels = {"environment": engine.id, "card_digest": engine.scenario.digest, "onco_gym": __version__}
     pairs = (_field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in labels.items())
     return sealed(unsealed(model) + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs))
@@ -218,12 +218,12 @@ def _session(content: bytes, name: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
-    options.log_severity_level = 4  # what goes wrong is in the error
+    options.log_severity_level = 4  # the error says what went wrong
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors have no common ancestor
-        raise AgentError(f"{name} is no ONNX model that can be run: {_line(error)}") from None
+    except Exception as error:  # onnxruntime's errors have no common base class
+        raise AgentError(f"{name} is not an ONNX model that can be run: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:

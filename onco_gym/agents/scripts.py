@@ -1,4 +1,4 @@
-"""Scripts: all that is needed to play episodes again, and the files that keep them.
+"""Scripts: everything needed to play episodes again, and the files that keep them.
 
 A file of episodes is plain JSON, and nothing in it is ever executed::
 
@@ -49,14 +49,14 @@ class EpisodesError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """All that is needed to play n episodes again. The longest has H steps.
+    """Everything needed to play n episodes again. The longest has H steps.
 
     Attributes:
         stamp: what they were made with.
         origin: the patients and their chance.
         actions: (H, n, ...) what was done, -1 after the end.
-        agent: who did it, for reports.
-        seed: episode ``i`` is that of ``reset(seed=seed + i)``; None where the patients were chosen in another way.
+        agent: the name of the agent, for reports.
+        seed: episode ``i`` is that of ``reset(seed=seed + i)``; None if the patients were chosen in another way.
     """
 
     stamp: Stamp
@@ -79,12 +79,12 @@ class Script:
 
 
 def replay(engine: Engine, episodes: Episodes | Script, progress: Progress = silent) -> Episodes:
-    """Play episodes again. On the same machine, all that comes of them is the same to the last bit.
+    """Play episodes again. On the same machine, the results are the same to the last bit.
 
     Args:
         engine: the environment that they were made with.
-        episodes: as :func:`onco_gym.rollout` or :func:`read_episodes` gives them.
-        progress: told after every cycle.
+        episodes: from :func:`onco_gym.rollout` or :func:`read_episodes`.
+        progress: called after every cycle.
 
     Raises:
         StampError: if they were made with something else.
@@ -120,11 +120,11 @@ def write_episodes(
     """Write what was done in episodes, whole or not at all, so that others can play them again.
 
     Args:
-        path: of the JSON file; see the module.
+        path: the path of the JSON file; see the module.
         engine: the environment that they were made with.
-        episodes: as :func:`onco_gym.rollout` gives them. A script is written with its own agent and seed.
-        agent: who decided.
-        seed: of the rollout, where the episodes are those of one.
+        episodes: from :func:`onco_gym.rollout`. A script is written with its own agent and seed.
+        agent: the name of the agent.
+        seed: the seed of the rollout, if the episodes are from one.
 
     Raises:
         StampError: if the episodes were made with another engine.
@@ -137,7 +137,7 @@ def read_episodes(path: str | os.PathLike[str], engine: Engine) -> Script:
     """Read what was done in episodes, for :func:`replay`.
 
     Args:
-        path: of a file that :func:`write_episodes` or :func:`onco_gym.write_record` wrote.
+        path: the path of a file from :func:`write_episodes` or :func:`onco_gym.write_record`.
         engine: the environment that they were made with; :func:`engine_of` makes it from the file.
 
     Raises:
@@ -165,7 +165,7 @@ def engine_of(
     """The engine that the episodes in a file were made with, reward weights and horizon included.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         environment: as :func:`onco_gym.make_engine` takes it; needed for a card of your own.
         cohort: the patients, if they are not the default ones.
 
@@ -187,7 +187,7 @@ def engine_of(
 def write_rows(
     path: str | os.PathLike[str], engine: Engine, script: Script, beside: Sequence[Mapping[str, Any]] | None = None
 ) -> None:
-    """Write a script, and ``beside`` it further plain values for each of the n episodes."""
+    """Write a script and, with each of the n episodes, the further plain values in ``beside``."""
     script.stamp.check(engine.stamp)
     _check_size(script.actions.shape[:2])
     seed = int(script.seed) if isinstance(script.seed, np.integer) else script.seed
@@ -204,7 +204,7 @@ def write_rows(
 
 
 def read_rows(path: str | os.PathLike[str], engine: Engine) -> tuple[Script, list[dict[str, Any]]]:
-    """A script from its file, and the file's n episodes with all that is beside them. Errors are as in :func:`read_episodes`."""
+    """A script from its file, and the n episodes as the file holds them. Errors are as in :func:`read_episodes`."""
     content = _content(path)
     with naming(path):
         stamp = Stamp.from_json(content.get("stamp"))
@@ -228,7 +228,7 @@ def read_rows(path: str | os.PathLike[str], engine: Engine) -> tuple[Script, lis
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in errors about a file's content which file it is."""
+    """Name the file in errors about its content."""
     try:
         yield
     except (EpisodesError, EngineError, StampError, UnknownEnvironmentError) as error:
@@ -274,7 +274,7 @@ def _actions(engine: Engine, values: Any, where: str) -> NDArray[Any]:
         return engine.kind.checked(values, len(values))
     except InvalidAction as error:
         raise EpisodesError(f"{where}: {error}") from None
-    except (ValueError, OverflowError):  # lists of different lengths, or numbers beyond all bounds
+    except (ValueError, OverflowError):  # lists of different lengths, or huge numbers
         raise EpisodesError(f"{where}: its actions do not make an array of numbers") from None
 
 

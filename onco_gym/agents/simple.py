@@ -14,10 +14,10 @@ from onco_gym.knowledge import Guideline
 
 
 class RandomAgent:
-    """Any regimen that can be given, with equal chance.
+    """Any regimen that can be given, with equal probability.
 
     Args:
-        seed: same seed, same choices.
+        seed: the same seed gives the same choices.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -59,15 +59,16 @@ class GuidelineAgent:
     """Follows the card's guideline.
 
     A regimen is kept until progression, its last cycle, or toxicity that stops it. Then comes the first recommended
-    regimen not yet had. Who stops while responding is watched without treatment until progression. When a late test result
-    shows, early in a line, that another regimen is preferred and the present one not recommended, it switches.
+    regimen that the patient has not had. A patient who stops while responding is watched without treatment until progression.
+    If a late test result shows, early in a line, that another regimen is preferred and the current one is not recommended, the
+    agent switches.
 
     Args:
         card: the card.
     """
 
-    RESPONDING = -0.2  # change of the sum of diameters below which a patient who has to stop is watched
-    EARLY = 6  # cycles of a line in which a late result can change it
+    RESPONDING = -0.2  # change in the sum of diameters below which a patient who has to stop is watched
+    EARLY = 6  # cycles of a line during which a late result can change it
 
     def __init__(self, card: Card) -> None:
         self._scenario = scenario(card)
@@ -102,7 +103,7 @@ class GuidelineAgent:
     def _better(
         self, known: ObservedFacts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]
     ) -> NDArray[np.int64]:
-        """(n,) the regimen preferred for the present line by what is known now; -1 where the present one stands."""
+        """(n,) the regimen now preferred for the current line; -1 where the current regimen is kept."""
         rows = np.arange(len(current))
         before = prior.copy()
         before[rows, current] = False

@@ -1,4 +1,4 @@
-"""From an episode to a clinical event graph."""
+"""Turns an episode into a clinical event graph."""
 
 import itertools
 from collections import defaultdict
@@ -19,21 +19,21 @@ from onco_gym.knowledge.evidence import Reason
 from onco_gym.knowledge.facts import KnowledgeError
 
 RESPONSE = -0.3
-"""RECIST 1.1: change of the sum of diameters from which a tumour has responded (Eisenhauer, Eur J Cancer 2009;45:228)."""
+"""RECIST 1.1: change in the sum of diameters at which a tumour counts as responding (Eisenhauer, Eur J Cancer 2009;45:228)."""
 
 
 def from_episode(env: Any) -> nx.DiGraph:
-    """The journey of the patient in ``env``, finished or under way; see :mod:`onco_gym.journeys.events` for the graph.
+    """The journey of the patient in ``env``, finished or not. See :mod:`onco_gym.journeys.events` for the graph.
 
     Args:
         env: an :class:`onco_gym.interfaces.single.OncologyEnv`, wrapped or not.
 
     Raises:
-        JourneyError: if it is another environment, or has no patient yet.
+        JourneyError: if ``env`` is not such an environment, or has no patient yet.
     """
     inner = getattr(env, "unwrapped", None)
     if not isinstance(inner, OncologyEnv):
-        raise JourneyError(f"expected an environment of onco_gym with one patient, got {type(env).__name__}")
+        raise JourneyError(f"expected an environment of onco_gym with a single patient, got {type(env).__name__}")
     if inner.origin is None:
         raise JourneyError("the environment has no patient yet: call reset() first")
     return from_actions(inner.engine, *inner.origin, inner.actions)
@@ -44,9 +44,9 @@ def from_actions(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> 
 
     Args:
         engine: the compiled environment.
-        row: of its cohort.
-        key: source of chance.
-        actions: from the first visit on. ``Episodes.of(i)`` gives all three for an episode of a rollout.
+        row: the patient's row in its cohort.
+        key: the key of chance.
+        actions: the actions from the first visit on. ``Episodes.of(i)`` gives row, key and actions of an episode.
     """
     history, ended = snapshots(engine, row, key, actions)
     patient = engine.cohort.row(engine.card, row)
@@ -58,8 +58,8 @@ def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Vis
 
     Args:
         card: a validated card.
-        patient_row: the patient, readable values by variable, as :meth:`onco_gym.patients.Cohort.row` gives them.
-        visits: visits in order, every cycle once, the first visit first.
+        patient_row: the patient's readable values by variable, as from :meth:`onco_gym.patients.Cohort.row`.
+        visits: the visits in order, every cycle once, from the first visit on.
 
     Raises:
         JourneyError: if a visit does not fit the card or the one before it.
@@ -73,7 +73,7 @@ def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Vis
 
 @dataclass
 class _Event:
-    """A node under way."""
+    """A node in the making."""
 
     key: str
     kind: str
@@ -87,12 +87,12 @@ class _Event:
 
     @property
     def place(self) -> tuple[int, int]:
-        """When it comes: by cycle, then by kind, an end last."""
+        """Its place in order: by cycle, then by kind, with an end last."""
         return self.cycle, len(KINDS) if self.name in ("death", "end") else KINDS.index(self.kind)
 
 
 class _Builder:
-    """Walks through the visits of one patient and notes events and what caused them."""
+    """Goes through the visits of one patient and notes events and their causes."""
 
     def __init__(self, card: Card, row: Mapping[str, Any], visits: Sequence[Visit]) -> None:
         self._card, self._row, self._visits = card, dict(row), visits
@@ -104,7 +104,7 @@ class _Builder:
         self._line = 0
         self._treatment: str | None = None  # regimen of the line
         self._latest: dict[str, str] = {}  # the last event of a kind or name
-        self._answered: set[tuple[str, bool]] = set()  # progression, and whether by an active treatment
+        self._answered: set[tuple[str, bool]] = set()  # progression, and whether the answer was an active treatment
         self._confidence = 1.0 - card.observation.scan_error
 
     def build(self) -> nx.DiGraph:
@@ -154,7 +154,7 @@ class _Builder:
             self._causes[first, second] = None
 
     def _note_treatment(self, before: Visit, visit: Visit) -> bool:
-        """The cycle between two visits; whether it starts a line."""
+        """Note the treatment in the cycle between two visits. Returns whether it starts a line."""
         assert visit.given is not None
         regimen = self._regimens[visit.given]
         new_line = regimen.active and visit.given != self._treatment
@@ -167,7 +167,7 @@ class _Builder:
         return new_line
 
     def _start(self, before: Visit, name: str, new_line: bool) -> None:
-        """A treatment begins at visit ``before``."""
+        """Note a treatment that begins at visit ``before``."""
         reasons = self._reasons(before, name, new_line)
         source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
         treatment = self._note("treatment", name, self._regimens[name].title, before.cycle, source)
@@ -179,10 +179,10 @@ class _Builder:
             self._cause(self._latest.get("outcome:stopped"), treatment)
 
     def _reasons(self, before: Visit, name: str, new_line: bool) -> list[Reason]:
-        """The rules that recommend a treatment which begins at visit ``before``.
+        """The rules that recommend a treatment that begins at visit ``before``.
 
-        What takes the place of a treatment before progression, as when a late result shows a target, may also rest on the rules
-        of the line that it takes over.
+        A treatment that replaces another before progression, for example because a late result shows a target, may also rest on
+        the rules of the line that it takes over.
         """
         facts, resumed = self._facts(before), self._regimens[name].active and not new_line
         reasons = self._evidence.why(name, facts, self._line if resumed else self._line + 1)
@@ -193,14 +193,14 @@ class _Builder:
         return found
 
     def _answer_progression(self, treatment: str, active: bool) -> None:
-        """Progression causes the next change of treatment and, if that was a break, the next line."""
+        """Link progression to the next change of treatment and, if that was a break, to the next line."""
         progression = self._latest.get("outcome:progression")
         if progression is not None and (progression, active) not in self._answered:
             self._answered.add((progression, active))
             self._cause(progression, treatment)
 
     def _facts(self, visit: Visit) -> dict[str, Any]:
-        """What the clinic knows at a visit, as the guideline asks for it."""
+        """What the clinic knows at a visit, by the names that guideline rules use."""
         facts: dict[str, Any] = {f"known_{test.name}": test.name in visit.tests for test in self._card.tests}
         for variable in self._card.variables:
             if variable.observed and variable.name in self._row and (variable.test is None or variable.test in visit.tests):
@@ -213,7 +213,7 @@ class _Builder:
         return facts | {f"toxicity_{organ}": min(max(grade, 0.0), 5.0) for organ, grade in visit.grades.items()}
 
     def _findings(self, reason: Reason) -> Iterator[str]:
-        """Events so far of the findings that a rule rests on; a derived one rests on what implies it."""
+        """Events so far of the findings that a rule rests on. A derived finding rests on those that imply it."""
         for name in reason.alterations:
             for finding in (name, *self._evidence.implied_by(name)):
                 if f"biomarker:{finding}" in self._latest:
@@ -241,7 +241,7 @@ class _Builder:
             self._note("outcome", "end", "Alive at the end of follow-up", visit.cycle, SIMULATION)
 
     def _note_toxicity(self, visit: Visit, treatment: str | None) -> str | None:
-        """A grade 3+ event of the cycle that ends here, and the stop that may follow."""
+        """Note a grade 3+ event in the cycle that ends here, and whether it stopped the treatment."""
         toxicity = None
         if visit.severe:
             organ = next(organ for organ in self._card.organs if organ.name == visit.severe)
@@ -255,7 +255,7 @@ class _Builder:
         return toxicity
 
     def _note_tests(self, before: Visit | None, visit: Visit, present: Sequence[str]) -> None:
-        """Results that came since the last visit; what needs no test is known at the first."""
+        """Note results that arrived since the last visit. Findings that need no test are known at the first."""
         fresh = [test for test in self._card.tests if test.name in visit.tests and (not before or test.name not in before.tests)]
         for test in fresh:
             self._note("test", test.name, test.title, visit.cycle, self._source(test))
@@ -268,7 +268,7 @@ class _Builder:
                 self._cause(self._latest[f"test:{variable.test}"] if variable.test else None, finding)
 
     def _note_markers(self, before: Visit | None, visit: Visit) -> list[str]:
-        """Resistant clones found now; those are returned that escape the line's treatment, which brought them out."""
+        """Note resistant clones found now. Returns those selected by the line's treatment, which they escape."""
         escaping = []
         for clone in self._card.clones[1:]:
             if clone.name not in visit.markers or (before is not None and clone.name in before.markers):
@@ -307,7 +307,7 @@ class _Builder:
         return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)
 
     def _source(self, table: Sourced) -> str:
-        """The first citation that is more than an estimate, or the first."""
+        """The first citation that is not an estimate; if all are, the first."""
         published = [key for key in table.source if self._card.sources[key].checked != "estimate"]
         return (published or list(table.source))[0]
 

@@ -1,4 +1,4 @@
-"""Whether a journey can be: beyond the form of its graph, what the card and the patient allow."""
+"""Checks whether a journey is possible for its card and patient, beyond the form of its graph."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from onco_gym.knowledge.plausibility import history_problems, patient_problems
 
 
 def validate(card: Card, graph: nx.DiGraph) -> list[str]:
-    """What is wrong with a journey, one message per problem; an empty list for one that can be.
+    """The problems of a journey, one message each; an empty list if the journey is possible.
 
-    Beside the form of the graph, this holds the patient and the treatments to :mod:`onco_gym.knowledge.plausibility`, and asks
-    that names are the card's, that findings are the patient's and come after their test, and that nothing follows death.
+    Besides the form of the graph, this checks the patient and the treatments with :mod:`onco_gym.knowledge.plausibility`. It also
+    checks that names are the card's, that findings are the patient's and come after their test, and that nothing follows death.
     """
     try:
         check(graph)
     except JourneyError as error:
         return [str(error)]
     if graph.graph["card"] != card.id:
-        return [f"the journey is of card {graph.graph['card']!r}, expected {card.id!r}"]
+        return [f"the journey is from card {graph.graph['card']!r}, expected {card.id!r}"]
     if graph.graph["cycle_weeks"] != card.cycle_weeks:
         return [f"cycles of the journey last {graph.graph['cycle_weeks']:g} weeks, expected {card.cycle_weeks:g}"]
     events = [event for _, event in graph.nodes(data=True)]
@@ -34,7 +34,7 @@ def validate(card: Card, graph: nx.DiGraph) -> list[str]:
     deaths = sorted(event["cycle"] for event in events if event["kind"] == "outcome" and event["name"] == "death")
     problems += history_problems(card, patient, list(_history(events)), deaths[0] if deaths else None, _results(events))
     if len(deaths) > 1:
-        problems.append(f"the patient dies {len(deaths)} times, expected once at most")
+        problems.append(f"the patient dies {len(deaths)} times, expected at most once")
     for event in events:
         if deaths and event["cycle"] > deaths[0] and event["kind"] != "treatment":
             problems.append(f"{event['label']!r} at cycle {event['cycle']} comes after death at cycle {deaths[0]}")
@@ -93,5 +93,5 @@ def _finding_problems(card: Card, patient: Mapping[str, Any], events: Sequence[M
 
 @functools.lru_cache(maxsize=8)
 def evidence_of(card: Card) -> EvidenceGraph:
-    """The evidence of a card, made once."""
+    """The evidence of a card, computed once."""
     return EvidenceGraph(card)

@@ -1,4 +1,4 @@
-"""Visits: what is known of a patient from one cycle to the next. A journey is told from them."""
+"""Visits: what is known of a patient at each cycle. A journey is made from them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ class Visit:
     Attributes:
         cycle: cycles since the first visit, which is 0.
         given: the regimen of the cycle that ends here; None at the first visit.
-        dose: the share of it that was given, 0..1; 0 for a held cycle.
+        dose: the share of its dose that was given, 0..1; 0 for a held cycle.
         tests: tests with a result by now.
         diameter: mm, the sum of diameters, if there was a scan.
-        change: of the sum since the start of the line, as a share, if there was a scan.
+        change: relative change in the sum since the start of the line, if there was a scan.
         progressed: whether the disease has progressed on the current line.
         progressions: progressions found so far; by default one for each line that has progressed.
         severe: the organ class of a grade 3+ event in the cycle, or empty.
@@ -28,7 +28,7 @@ class Visit:
         stopped: whether toxicity stopped the regimen for good in this cycle.
         markers: resistant clones found by now.
         ecog: ECOG performance status.
-        alive: false at the visit that did not take place.
+        alive: false if the patient died before this visit.
         ended: whether follow-up ends here with the patient alive.
     """
 
@@ -50,7 +50,7 @@ class Visit:
 
 
 def visits_of(card: Card, history: Sequence[Snapshot], ended: bool) -> Iterator[Visit]:
-    """What an environment kept, as visits. Between two visits that are several cycles apart, only what was given is known."""
+    """The history that an environment kept, as visits. In cycles between two visits, only the treatment is known."""
     regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
     before, earlier = history[0].state, Visit(0)
     for number, snapshot in enumerate(history):
@@ -100,11 +100,11 @@ def check_visits(card: Card, visits: Sequence[Visit]) -> None:
         if not isinstance(visit, Visit):
             raise JourneyError(f"{where} is {type(visit).__name__}, expected a Visit")
         if visit.cycle != number:
-            raise JourneyError(f"{where} is of cycle {visit.cycle!r}, expected every cycle once, from 0")
+            raise JourneyError(f"{where}: cycle is {visit.cycle!r}, expected every cycle once, from 0")
         if (visit.given is None) != (number == 0):
-            raise JourneyError(f"{where} has given {visit.given!r}, expected None at the first visit and a regimen afterwards")
+            raise JourneyError(f"{where}: given is {visit.given!r}, expected None at the first visit and a regimen afterwards")
         if not isinstance(visit.dose, int | float) or not 0 <= visit.dose <= 1:
-            raise JourneyError(f"{where} has dose {visit.dose!r}, expected a share in 0..1")
+            raise JourneyError(f"{where}: dose is {visit.dose!r}, expected a share in 0..1")
         if number and not visits[number - 1].alive:
             raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more visits")
         named = [("test", name) for name in visit.tests] + [("clone", name) for name in visit.markers]

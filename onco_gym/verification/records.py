@@ -21,7 +21,7 @@ from onco_gym.verification.reconstruction import Observed, watch
 LARGEST = 1e9
 """Larger numbers are refused."""
 COLUMNS = ("alive", "scanned", "diameter_mm", "progressed", "ctdna_log10", "toxicity", "severe")
-"""As the file calls the fields of :class:`Observed`, in their order."""
+"""The names of the fields of :class:`Observed` in the file, in order."""
 FLAGS = ("alive", "scanned", "progressed", "severe")
 
 
@@ -29,7 +29,7 @@ FLAGS = ("alive", "scanned", "progressed", "severe")
 class Record(Script):
     """Episodes of an agent, whole or claimed, in which an action is a regimen.
 
-    ``actions`` (T, n) are the regimens that were given: a pause where what was chosen could not be given.
+    ``actions`` (T, n) are the regimens that were given: a pause where the choice could not be given.
 
     Attributes:
         observed: what was seen, at the end of each cycle.
@@ -39,7 +39,7 @@ class Record(Script):
 
     @property
     def patients(self) -> NDArray[np.int64]:
-        """(n,) what reports call the patients: their places. With a seed, patient ``i`` is that of ``reset(seed=seed + i)``."""
+        """(n,) the numbers of the patients in reports. With a seed, patient ``i`` is that of ``reset(seed=seed + i)``."""
         return np.arange(len(self))
 
     def who(self, engine: Engine) -> Cases:
@@ -84,10 +84,10 @@ def write_record(path: str | os.PathLike[str], engine: Engine, record: Record) -
 
 
 def read_record(path: str | os.PathLike[str], engine: Engine) -> Record:
-    """Read a record. Whether its actions explain what was seen is for :func:`onco_gym.verify` to say.
+    """Read a record. :func:`onco_gym.verify` checks whether its actions explain what was seen.
 
     Args:
-        path: of a file that :func:`write_record` wrote.
+        path: the path of a file from :func:`write_record`.
         engine: the environment that it was made with; :func:`onco_gym.agents.engine_of` makes it from the file.
 
     Raises:
@@ -102,7 +102,7 @@ def read_record(path: str | os.PathLike[str], engine: Engine) -> Record:
 
 def _check_kind(engine: Engine) -> None:
     if engine.kind.name != "regimen":
-        raise EpisodesError(f"records are of environments in which an action is a regimen, and {engine.id} is not one")
+        raise EpisodesError(f"records need an environment whose actions are regimens, and {engine.id} is not one")
 
 
 def _observed(engine: Engine, script: Script, rows: list[dict[str, Any]]) -> Observed:
@@ -122,10 +122,10 @@ def _observed(engine: Engine, script: Script, rows: list[dict[str, Any]]) -> Obs
 def _numbers(values: Any, shape: tuple[int, ...], flag: bool, what: str) -> NDArray[Any]:
     try:
         found = np.asarray(values)
-    except (ValueError, OverflowError):  # lists of different lengths, or numbers beyond all bounds
+    except (ValueError, OverflowError):  # lists of different lengths, or huge numbers
         found = np.empty(0)
     if found.shape != shape or found.dtype.kind not in "if" or not ((found >= -LARGEST) & (found <= LARGEST)).all():
-        raise EpisodesError(f"{what} is not {' x '.join(map(str, shape))} numbers from {-LARGEST:g} to {LARGEST:g}")
+        raise EpisodesError(f"{what} is invalid, expected {' x '.join(map(str, shape))} numbers from {-LARGEST:g} to {LARGEST:g}")
     if flag and not np.isin(found, (0, 1)).all():
-        raise EpisodesError(f"{what} holds something other than 0 and 1")
+        raise EpisodesError(f"{what} has other values than 0 and 1")
     return found

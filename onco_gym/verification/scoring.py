@@ -1,8 +1,8 @@
-"""Episodes scored against the decisions that would have been best, with reasons.
+"""Scores episodes against the decisions that would have been best, and explains the difference.
 
 The yardstick is a patient's best sequence in expectation (:func:`optimal`), which knows the biology but not the chance. Both
-sequences, what was done and what would have been best, are then played under the same draws of chance: the difference is the
-regret, and its interval says how well it is known.
+sequences, what was done and what would have been best, are then played under the same draws of chance. The difference is the
+regret; its interval shows how precise it is.
 """
 
 from collections.abc import Sequence as Listed
@@ -32,12 +32,12 @@ Floats = NDArray[np.float32]
 DRAWS = 96
 """Draws of chance under which a sequence is compared with the best."""
 LEVEL = 0.9
-"""Of intervals."""
+"""Confidence level of intervals."""
 SUSPECT = 25.0
-"""Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
+"""An episode is flagged if the observations favour other decisions than those claimed by this many nats."""
 
 SETTLED = 16
-"""Draws of chance over which ``mode="drawn"`` takes the mean, death being weighed."""
+"""Draws of chance that ``mode="drawn"`` averages over, with death as a weight."""
 SETTLE = Effort(islands=0, moves=64, rounds=24, patience=8)
 
 
@@ -55,23 +55,25 @@ def optimal(
     warm: bool = True,
     known: Solutions | None = None,
 ) -> Plans:
-    """The best sequences of decisions for patients.
+    """Find the best sequences of decisions for patients.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that one may be, by what is known.
-        n: sequences wanted; by default one for each of ``who``.
+        who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that a real patient may be, given
+            what is known.
+        n: number of sequences; by default one for each of ``who``.
         horizon: cycles; by default the environment's.
-        mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, changed further as long as that
-            gains over draws of chance; slow. ``hindsight``: with each patient's own chance, an upper bound.
-        starts: (H, n) sequences to start from, besides those that are found line by line.
-        effort: how long to look.
-        iterations: of the climb along the gradient, whose result is another start; 0 for none.
-        seed: of what is tried at random.
-        among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
-        warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
-        known: patients that were solved before, which are not solved again; those that are solved now are added. Hindsight,
-            ``starts`` and ``among`` make no use of it.
+        mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, improved further over draws of
+            chance; slow. ``hindsight``: best with each patient's own chance, an upper bound.
+        starts: (H, n) sequences to start from, in addition to those found line by line.
+        effort: how long to search.
+        iterations: steps of gradient ascent, whose result is another start; 0 for none.
+        seed: the seed of the random search.
+        among: (R, n) regimens that may be given, including a pause; by default all that the guideline does not forbid.
+        warm: as lines, try only what the card's network (:mod:`onco_gym.verification.amortised`) advises, if it has one;
+            otherwise try all.
+        known: patients that were solved before and are not solved again. Newly solved patients are added. It is not used with
+            hindsight, ``starts`` or ``among``.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     reading: Reading = "sampled" if mode == "hindsight" else "expected"
@@ -89,7 +91,7 @@ def optimal(
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
     plans = improve(engine, who, begun, reading, effort, seed, among)
     if mode == "drawn":
-        # Not the draws under which regret is taken: what is found must not fit them by chance.
+        # These are not the draws used for regret: the search must not overfit those.
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
         settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
         plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
@@ -100,27 +102,26 @@ def optimal(
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What verification says of n episodes of T cycles.
+    """The verification of n episodes of T cycles.
 
     Attributes:
         record: the episodes.
-        value: (n,) of what was done, in expectation, with the best that could follow where the episode ended. In quality-adjusted
-            life years, guideline points and carbon weighed in.
-        best: (n,) of the best sequence, in expectation.
-        hindsight: (n,) the most that could have been had with the patient's own chance; ``achieved`` is what was had.
-        achieved: (n,) what was had.
-        regret: (n,) mean over draws of chance of what the best sequence gains over what was done.
+        value: (n,) expected value of what was done, followed by the best decisions after the episode's end. In quality-adjusted
+            life years, with guideline points and carbon weighted in.
+        best: (n,) expected value of the best sequence.
+        hindsight: (n,) the highest possible value with the patient's own chance.
+        achieved: (n,) the value that was achieved with that chance.
+        regret: (n,) mean gain of the best sequence over what was done, over draws of chance.
         regret_interval: (2, n) its 90% interval.
-        weeks: (n,) quality-adjusted weeks lost, in the mean of the same draws; negative where none are.
+        weeks: (n,) mean quality-adjusted weeks lost over the same draws; negative if weeks were gained.
         weeks_interval: (2, n) its 90% interval.
-        deviation: (n,) share of the cycles that were lived in which another regimen than the best was given.
+        deviation: (n,) share of the cycles lived in which the regimen given was not the best.
         accepted: (T, n) whether at least one expert accepts the decision; false after the end.
         optimal: (H, n) the best sequence.
         done, instead: the expected course under what was done (and the best that could follow) and under the best sequence.
-        suspicion: (n,) nats by which what was seen speaks for other decisions than those claimed.
+        suspicion: (n,) nats by which the observations favour other decisions than those claimed.
         reasons: for each episode, where value was lost, and why.
-        repeated: (n,) share of the decisions that the agent makes again, all up to the first that it does not; None without
-            an agent.
+        repeated: (n,) share of the decisions that the agent makes again, up to the first that it does not; None without an agent.
     """
 
     record: Record
@@ -147,11 +148,11 @@ class Verification:
         return self.suspicion > SUSPECT
 
     def mean_regret(self) -> tuple[float, float, float]:
-        """Over episodes: mean regret and its 90% interval."""
+        """Mean regret over episodes, and its 90% interval."""
         return _mean_interval(self.regret)
 
     def mean_weeks(self) -> tuple[float, float, float]:
-        """Over episodes: quality-adjusted weeks lost, and their 90% interval."""
+        """Mean quality-adjusted weeks lost over episodes, and their 90% interval."""
         return _mean_interval(self.weeks)
 
 
@@ -169,10 +170,10 @@ def verify(
     Args:
         engine: the environment that they come from; its actions must be regimens.
         record: see :func:`onco_gym.record_episodes` and :func:`onco_gym.read_record`.
-        agent: who is said to have decided. It treats the patients once more, and decisions that it does not repeat are counted.
-        effort: how long to look for the best sequence.
-        seed: of the draws of chance, and of what is tried at random.
-        progress: told at the start of every stage.
+        agent: the agent that is said to have decided. It treats the patients again, and the decisions it repeats are counted.
+        effort: how long to search for the best sequence.
+        seed: the seed of the draws of chance and of the random search.
+        progress: called at the start of every stage.
         known: patients that were solved before; see :func:`optimal`.
 
     Raises:
@@ -192,11 +193,11 @@ def verify(
     stage("best decisions")
     plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed, known=known)
     stage("what could have followed")
-    # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
+    # Treatment not given after death must not count as a loss, so what was done is followed by the best decisions.
     brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
     ended = improve(engine, who, [done, lines, plans.decisions], "expected", brief, seed, since=lengths)
-    done, better = ended.decisions, ended.value > plans.value  # what was done may be the best that was found
+    done, better = ended.decisions, ended.value > plans.value  # what was done may be better than anything found
     plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)
     stage("courses")
     was, instead = (follow(engine, who, one) for one in (done, plans.decisions))
@@ -236,7 +237,7 @@ def verify(
 
 
 def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:
-    """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not: then courses part."""
+    """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not."""
     given, claimed = play(engine, agent, record.origin).given, record.actions
     again = np.full(claimed.shape, -1, np.int32)
     again[: len(given)] = given[: len(claimed)]
@@ -245,7 +246,7 @@ def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:
 
 
 def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int = 0) -> tuple[Floats, Floats]:
-    """((3, n) regret with its interval, (3, n) quality-adjusted weeks lost with theirs), both over the same draws of chance."""
+    """((3, n) regret and its interval, (3, n) quality-adjusted weeks lost and theirs), over the same draws of chance."""
     n = done.shape[1]
     few = max(1, LANES // (2 * n))  # draws at once
 

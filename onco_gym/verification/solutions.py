@@ -1,4 +1,4 @@
-"""A memory of solved patients, for callers who verify several agents on the same patients."""
+"""A cache of solved patients, for verifying several agents on the same patients."""
 
 import hashlib
 from collections import OrderedDict
@@ -15,7 +15,7 @@ class Solutions:
     """The best sequences of patients, as :func:`onco_gym.verification.optimal` found them.
 
     Args:
-        most: patients that are remembered; beyond it the oldest are forgotten.
+        most: the number of patients to remember. When there are more, the oldest are forgotten.
     """
 
     def __init__(self, most: int = 20_000) -> None:
@@ -26,7 +26,7 @@ class Solutions:
         return len(self._found)
 
     def recall(self, marks: list[bytes]) -> Plans | None:
-        """The plans of patients, if all of them are known; nothing was tried for them."""
+        """The plans of patients if all of them are known, with 0 courses tried."""
         if any(mark not in self._found for mark in marks):
             return None
         rows, values = zip(*(self._found[mark] for mark in marks), strict=True)
@@ -41,7 +41,7 @@ class Solutions:
 
 
 def marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[bytes]:
-    """What the solution of each of n patients is remembered by: card, weights, what was ``asked``, the patient, the chance."""
+    """The cache keys of n patients: card, weights, what was ``asked``, the patient and the chance."""
     rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
     keys, size = np.asarray(who.key), who.key.shape[0] // n
     about = repr((engine.stamp.card_digest, sorted(engine.weights.items()), asked)).encode()

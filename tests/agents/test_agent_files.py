@@ -135,7 +135,7 @@ def test_probabilities_are_those_of_a_certain_choice(policy, tmp_path):
     np.testing.assert_array_equal(share.argmax(1), agent.act(observation, mask))
     assert mask[np.arange(len(mask)), share.argmax(1)].all()
     save_mlp_onnx(tmp_path / "dose.onnx", engine_of("dose"), layers_of(engine_of("dose")))
-    with pytest.raises(AgentError, match="probabilities are of regimens"):
+    with pytest.raises(AgentError, match="probabilities are only defined for regimens"):
         OnnxAgent(engine_of("dose"), tmp_path / "dose.onnx").probabilities(*seen(engine_of("dose")))
 
 
@@ -143,8 +143,8 @@ def test_layers_that_do_not_fit(tmp_path):
     engine, path = engine_of(), tmp_path / "policy.onnx"
     good = layers_of(engine)
     for layers, message in (
-        (layers_of(engine, out=3), "answers 3 numbers.*needs 21"),
-        ([], "answers 113 numbers"),
+        (layers_of(engine, out=3), "returns 3 numbers, expected 21"),
+        ([], "returns 113 numbers"),
         (good[1:], "layer 0 has"),
         ([good[0], (good[1][0], good[1][1][:2])], "layer 1 has"),
     ):
@@ -168,7 +168,7 @@ def test_a_policy_of_another_environment_is_refused(policy, tmp_path):
 def test_a_policy_made_for_another_card_of_the_same_shape_is_told(tmp_path):
     engine, other = engine_of(), engine_of().card.model_copy(update={"id": "Mine"})
     save_mlp_onnx(tmp_path / "mine.onnx", make_engine(other, terms=("outcome",)), layers_of(engine))
-    with pytest.warns(UserWarning, match=r"made for onco_gym/Mine-v0 and is used on onco_gym/NSCLC-v0"):
+    with pytest.warns(UserWarning, match=r"made for onco_gym/Mine-v0 but is used on onco_gym/NSCLC-v0"):
         OnnxAgent(engine, tmp_path / "mine.onnx")
 
 

@@ -184,7 +184,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_files_are_refused(name, engine):
-    with pytest.raises(AgentError, match=r"is no ONNX file, or is damaged: \w+"):
+    with pytest.raises(AgentError, match=r"is not an ONNX file, or is damaged: \w+"):
         OnnxAgent(engine, DAMAGED[name])
 
 
@@ -246,7 +246,7 @@ def test_graphs_within_graphs_and_functions_are_refused(engine):
     for content, message in (
         (_field(1, 8) + _field(7, nested), "holds a graph within a graph"),
         (file([], model=_field(25, _field(1, b"mine"))), "holds functions"),
-        (file([], model=_field(20, b"")), "holds a training"),
+        (file([], model=_field(20, b"")), "holds training information"),
     ):
         with pytest.raises(AgentError, match=message):
             OnnxAgent(engine, content)

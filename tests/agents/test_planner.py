@@ -116,7 +116,7 @@ def test_doses_are_not_planned():
     engine = make_engine("melanoma", kind="dose")
     with pytest.raises(AgentError, match="'planner' is for regimen environments"):
         load_agent(engine, "planner")
-    with pytest.raises(AgentError, match="chooses regimens"):
+    with pytest.raises(AgentError, match="the planner needs an environment whose actions are regimens"):
         PlannerAgent(engine)
 
 

@@ -52,7 +52,7 @@ def test_masks_are_kept():
 def test_what_cannot_be_trained_says_so():
     with pytest.raises(AgentError, match="learns choices, not amounts"):
         train(make_engine("nsclc", kind="dose"), PpoSettings(steps=1, **SMALL))
-    with pytest.raises(AgentError, match="100 envs cannot be cut into 8 batches"):
+    with pytest.raises(AgentError, match="envs is 100, expected a multiple of the 8 batches"):
         PpoSettings(envs=100)
     with pytest.raises(AgentError, match="steps is 0, expected a number above 0"):
         PpoSettings(steps=0)
@@ -66,7 +66,7 @@ def test_steps_of_a_dosing_policy_are_kept_without_probabilities():
             return np.full((len(observation), size), 0.5, np.float32)
 
         def probabilities(self, observation, mask):
-            raise AgentError("probabilities are of regimens")
+            raise AgentError("probabilities are only defined for regimens")
 
     engine = make_engine("nsclc", kind="dose")
     size = engine.kind.space.shape[0]

@@ -339,15 +339,15 @@ def test_progression_causes_one_change(lung_row, nsclc):
     [
         ([], "there are no visits"),
         ([{"cycle": 0}], "visit 0 is dict, expected a Visit"),
-        ([Visit(1, "docetaxel")], "visit 0 is of cycle 1"),
-        ([Visit(0), Visit(2, "docetaxel")], "visit 1 is of cycle 2"),
-        ([Visit(0), Visit(1)], "visit 1 has given None"),
-        ([Visit(0, "docetaxel")], "visit 0 has given 'docetaxel'"),
+        ([Visit(1, "docetaxel")], "visit 0: cycle is 1"),
+        ([Visit(0), Visit(2, "docetaxel")], "visit 1: cycle is 2"),
+        ([Visit(0), Visit(1)], "visit 1: given is None"),
+        ([Visit(0, "docetaxel")], "visit 0: given is 'docetaxel'"),
         ([Visit(0), Visit(1, "aspirin")], "names regimen 'aspirin', expected one of"),
         ([Visit(0, tests=("xray",))], "names test 'xray', expected one of ngs, pdl1"),
         ([Visit(0, markers=("sensitive",))], "names clone 'sensitive'"),
         ([Visit(0), Visit(1, "docetaxel", severe="nose")], "names organ class 'nose'"),
-        ([Visit(0), Visit(1, "docetaxel", dose=1.5)], "has dose 1.5, expected a share"),
+        ([Visit(0), Visit(1, "docetaxel", dose=1.5)], "dose is 1.5, expected a share"),
         ([Visit(0), Visit(1, "docetaxel", alive=False), Visit(2, "docetaxel")], "visit 2 follows death"),
         ([Visit(0, diameter=float("nan"))], "value is nan"),
     ],
@@ -407,7 +407,7 @@ def test_implausible_journeys_are_found(told, nsclc):
         (changed(told, "outcome:response@2", name="death", label="Death"), "dies 2 times"),
     ]:
         assert any(message in problem for problem in validate(nsclc, other)), (message, validate(nsclc, other))
-    assert validate(load_card("breast"), told) == ["the journey is of card 'NSCLC', expected 'Breast'"]
+    assert validate(load_card("breast"), told) == ["the journey is from card 'NSCLC', expected 'Breast'"]
 
 
 # ---------------------------------------------------------------- files
@@ -502,27 +502,30 @@ def edited(told, change):
         (lambda d: d["events"][0].update(until=4), "until is 4, expected 0, or more for a treatment"),
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="1 x"), "expected numbers separated by spaces"),
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="3"), "expected a share for each of its cycles"),
-        (lambda d: d["events"].append(d["events"][0]), "stands there twice"),
+        (lambda d: d["events"].append(d["events"][0]), "occurs twice"),
         (
             lambda d: d["links"].append({"from": "nobody", "to": d["events"][0]["id"], "relation": "before"}),
-            "leads from 'nobody'",
+            "a link's 'from' is 'nobody'",
         ),
-        (lambda d: d["links"].append(d["links"][0]), "stands there twice"),
+        (lambda d: d["links"].append(d["links"][0]), "occurs twice"),
         (lambda d: d["links"][0].update(relation="loves"), "expected relation as one of before, causes"),
         (lambda d: d["links"][0].update(relation=["before"]), "expected relation as one of before, causes"),
         (
             lambda d: d["links"].append({"from": d["events"][-1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "runs back in time, from cycle 7 to cycle 0",
+            "leads back in time, from cycle 7 to cycle 0",
         ),
         (
             lambda d: d["links"].append({"from": d["events"][1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "the links go in a circle",
+            "the links form a cycle",
         ),
-        (lambda d: d["links"].append({"from": d["events"][0]["id"], "to": d["events"][0]["id"], "relation": "before"}), "circle"),
+        (
+            lambda d: d["links"].append({"from": d["events"][0]["id"], "to": d["events"][0]["id"], "relation": "before"}),
+            "links form a cycle",
+        ),
         (lambda d: d["patient"].update(age=[1]), "patient 'age' is"),
         (lambda d: d.update(patient=None), "'patient' is None"),
         (lambda d: d.update(cycle_weeks=0), "'cycle_weeks' is 0"),
-        (lambda d: d.update(events=[{}] * 10_001), "there are 10001 events, expected 10000 at most"),
+        (lambda d: d.update(events=[{}] * 10_001), "there are 10001 events, expected at most 10000"),
     ],
 )
 def test_what_is_not_a_journey_is_refused(told, change, message):
@@ -535,10 +538,10 @@ def test_what_is_not_a_journey_is_refused(told, change, message):
     [
         ("", "not JSON"),
         ("[1, 2]", "expected a dictionary, got list"),
-        ('{"version": NaN}', "NaN is no number"),
+        ('{"version": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "not JSON"),
         (b"\xff\xfe{", "not UTF-8"),
-        (" " * 8_000_001, "expected 8000000 at most"),
+        (" " * 8_000_001, "expected at most 8000000"),
         (None, "expected a dictionary, got NoneType"),
         (b"\x80\x04\x95\x10.", "not UTF-8"),
         ("9" * 5000, "not JSON"),
@@ -573,7 +576,7 @@ def test_graphml_that_is_not_a_journey_is_refused(told):
         (text.replace(">test<", ">rumour<", 1), "kind is 'rumour'"),
         (text.replace(">1.0<", ">7.5<"), "expected"),
         ("\n".join(nx.generate_graphml(nx.path_graph(3, create_using=nx.DiGraph))), "format is 'None'"),
-        (" " * 8_000_001, "expected 8000000 at most"),
+        (" " * 8_000_001, "expected at most 8000000"),
     ]:
         with pytest.raises(JourneyError, match=message):
             from_graphml(bad)

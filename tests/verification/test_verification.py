@@ -399,7 +399,7 @@ def test_any_patients_can_be_recorded_and_verified(engine, kept, tmp_path):
         ({"card": "nsclc"}, "environment"),
         ({"horizon": 9}, "horizon"),
         ({"weights": {"carbon": 0.5}}, "weights"),
-        ({"kind": "dose"}, "an action is a regimen"),
+        ({"kind": "dose"}, "records need an environment whose actions are regimens"),
     ],
 )
 def test_a_record_of_another_engine_is_refused(engine, kept, tmp_path, other, said):
@@ -408,7 +408,7 @@ def test_a_record_of_another_engine_is_refused(engine, kept, tmp_path, other, sa
     another = make_engine(other.pop("card", "melanoma"), **{"horizon": 10, **other})
     with pytest.raises(EpisodesError, match=said):
         read_record(path, another)
-    if said != "an action is a regimen":
+    if said != "records need an environment whose actions are regimens":
         for refused in (lambda: verify(another, kept), lambda: write_record(path, another, kept)):
             with pytest.raises(StampError, match=said):
                 refused()
@@ -447,8 +447,8 @@ def edited(path, change):
         (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, 10**400), "diameter_mm"),
         (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, "12"), "diameter_mm"),
         (lambda c: c["episodes"][1]["observed"].__setitem__("diameter_mm", {"a": 1}), "diameter_mm"),
-        (lambda c: c["episodes"][1]["observed"]["alive"].__setitem__(0, 2), "alive holds something other than 0 and 1"),
-        (lambda c: c["episodes"][1]["observed"]["severe"][0].__setitem__(0, 0.5), "severe holds something other than 0 and 1"),
+        (lambda c: c["episodes"][1]["observed"]["alive"].__setitem__(0, 2), "alive has other values than 0 and 1"),
+        (lambda c: c["episodes"][1]["observed"]["severe"][0].__setitem__(0, 0.5), "severe has other values than 0 and 1"),
         (lambda c: c["episodes"][1].pop("observed"), "episode 1 does not say what was seen"),
         (lambda c: c["episodes"][1].__setitem__("observed", [1]), "episode 1 does not say what was seen"),
         (lambda c: c["episodes"][0].__setitem__("row", -1), "row is -1"),
