@@ -1,9 +1,8 @@
 """Commands about trials: trial, calibrate, design."""
 
 import argparse
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +24,11 @@ from onco_gym.cli.arguments import (
 from onco_gym.cli.parser import Commands, Parser, UsageError
 from onco_gym.cli.screen import console, make_table, note, progress_bar, wrote
 from onco_gym.foundation.files import write_json
-from onco_gym.foundation.progress import Progress
 from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
-    from onco_gym.trials.design import Candidate, Effect, Score
+    from onco_gym.trials.design import Candidate, ParameterEffect, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
     from onco_gym.trials.statistics import Interval
@@ -122,12 +120,6 @@ def _add_regimens(parser: Parser, arms: str) -> None:
     parser.add_argument("--arm", action="append", required=True, metavar="REGIMENS", help=arms)
 
 
-def _counted(progress: Progress, stage: str, total: int = 0) -> Callable[[], None]:
-    """A callback that reports how often it was called."""
-    calls = itertools.count(1)
-    return lambda: progress(stage, next(calls), total)
-
-
 def _ensemble(name: str, card: "Card") -> "Ensemble | None":
     """The ensemble of the card, or None with a note if it has none that fits."""
     from onco_gym.trials.ensemble import StaleError, ensemble_file, load_ensemble
@@ -155,9 +147,10 @@ def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     return f"{estimate.value:.0%} ({low:.0%} to {high:.0%})"
 
 
-def _ratio(estimate: "Interval", wider: tuple[float, float] | None) -> str:
-    low, high = wider or (estimate.low, estimate.high)
-    return f"{estimate.value:.2f} ({low:.2f} to {high:.2f})"
+def _ratio(estimate: "Interval") -> str:
+    if math.isnan(estimate.value):
+        return "cannot be told"
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
 # ------------------------------------------------------------------------------------------------ trial
@@ -172,7 +165,6 @@ def trial_command(arguments: argparse.Namespace) -> None:
     ensemble = None if arguments.no_ensemble else _ensemble(name, card)
     members = ensemble.members(card) if ensemble else []
     setting = Setting(arguments.population, arguments.prior, arguments.scan_weeks)
-    simulated = len(arguments.arm) * (2 + len(members) if members else 1)
     with progress_bar(quiet=arguments.quiet) as progress:
         result = run_trial(
             card,
@@ -183,9 +175,9 @@ def trial_command(arguments: argparse.Namespace) -> None:
             months=arguments.months,
             independent=arguments.independent,
             ensemble=members,
-            on_arm=_counted(progress, "arms", simulated),
+            progress=progress,
         )
-    _print_trial(card, result, bool(members))
+    _print_trial(card, result)
     if arguments.json:
         write_json(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
         wrote(arguments.json)
@@ -197,7 +189,7 @@ def trial_command(arguments: argparse.Namespace) -> None:
         wrote(arguments.plot)
 
 
-def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
+def _print_trial(card: "Card", result: "TrialResult") -> None:
     columns = ("arm", "PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
     rows = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
@@ -218,17 +210,12 @@ def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
     screen = console()
     screen.print(make_table(title, columns, rows))
     if len(result.arms) > 1:
-        ratios = [
-            (arm.name, _ratio(pfs, wider.get("pfs_hazard_ratio")), _ratio(overall, wider.get("os_hazard_ratio")))
-            for arm, pfs, overall, wider in zip(
-                result.arms, result.pfs_hazard_ratios, result.os_hazard_ratios, result.ratio_uncertainty, strict=False
-            )
-        ]
+        pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
+        ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
         screen.print(
             make_table(f"Hazard ratios against {result.arms[-1].name}", ("arm", "progression or death", "death"), ratios)
         )
-    meaning = "chance and uncertain figures of the card" if uncertain else "chance only"
-    screen.print(f"95% intervals include {meaning}. Simulated patients: research software, not for treating patients.")
+    screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
@@ -236,8 +223,7 @@ def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
 
 def calibrate_command(arguments: argparse.Namespace) -> None:
     """Fit a card to its published arms, or show how well it reproduces them."""
-    name = find_environment(arguments.id).card
-    workers_of(arguments)  # checked before the work
+    name, where = find_environment(arguments.id).card, workers_of(arguments)
     if arguments.check:
         if arguments.out or arguments.ensemble:
             raise UsageError("--check fits and draws nothing: --out and --ensemble have no meaning with it")
@@ -249,20 +235,12 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
         _draw(name, arguments)
         return
     from onco_gym.cards.folder import card_files
-    from onco_gym.trials.calibration import Fit, calibrate, moved
+    from onco_gym.trials.calibration import calibrate, moved
 
     output = arguments.out or card_files().get(name, Path(name))
     state = output.with_name(f"{output.stem}.calibration.json")
     with progress_bar(quiet=arguments.quiet) as progress:
-        step: Callable[[], None] = _counted(progress, "compiling")
-
-        def on_round(fit: "Fit") -> None:
-            nonlocal step
-            loss = f", loss {fit.position.loss:.1f}" if fit.position.round else ""
-            step = _counted(progress, f"round {fit.position.round + 1} of at most {arguments.rounds}: steps{loss}", fit.steps)
-
-        where = arguments.workers, arguments.address
-        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, on_round, lambda: step(), *where)
+        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, progress=progress, **where)
     rows = [
         (one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", ", ".join(map(_dotted, one.paths[:3])))
         for one, x in moved(fit)
@@ -277,14 +255,11 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
 def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
     """Draw and write a card's ensemble."""
     card = onco_gym.load_card(name)
-    from onco_gym.trials.ensemble import MEMBERS, draw_ensemble, ensemble_file
-    from onco_gym.trials.parameters import parameters
+    from onco_gym.trials.ensemble import draw_ensemble, ensemble_file
 
-    total = len(parameters(card)) + MEMBERS
     with progress_bar(quiet=arguments.quiet) as progress:
-        where = {"engine": arguments.workers, "address": arguments.address}
-        step = _counted(progress, "drawing the ensemble", total)
-        drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, on_step=step, **where)
+        patients = max(100, arguments.n // 2)
+        drawn = draw_ensemble(card, patients, arguments.seed, progress=progress, **workers_of(arguments))
     drawn.write(ensemble_file(name))
     print(f"{len(drawn.offsets)} sets of figures fit as well: wrote {ensemble_file(name)}")
 
@@ -300,9 +275,7 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
     from onco_gym.trials.published import as_rows, reproduce
 
     with progress_bar(quiet=arguments.quiet) as progress:
-        where = {"engine": arguments.workers, "address": arguments.address}
-        step = _counted(progress, "arms", len(card.arms))
-        rows = reproduce(card, arguments.n, arguments.seed, on_arm=step, **where)
+        rows = reproduce(card, arguments.n, arguments.seed, progress=progress, **workers_of(arguments))
     _print_check(rows)
     if arguments.json:
         write_json(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
@@ -375,8 +348,7 @@ def design_command(arguments: argparse.Namespace) -> None:
     settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
     candidates = [Candidate(setting, protocol) for setting in settings for protocol in protocols]
     with progress_bar(quiet=arguments.quiet) as progress:
-        step = _counted(progress, "scoring candidates")
-        ranked = optimise(card, candidates, control, arguments.n, arguments.seed, on_score=step)
+        ranked = optimise(card, candidates, control, arguments.n, arguments.seed, progress=progress)
     console().print(_candidates_table(control, ranked))
     best = ranked[0].candidate
     content: dict[str, Any] = {"card": card.id, "control": control, "candidates": [_plain(one) for one in ranked]}
@@ -411,7 +383,7 @@ def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
 
 def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Find and print the sample size; the same in plain numbers."""
-    from onco_gym.trials.design import PowerStudy
+    from onco_gym.trials.design import PowerStudy, schoenfeld_events
 
     with progress_bar("simulating arms", arguments.quiet) as progress:
         study = PowerStudy(
@@ -424,15 +396,30 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
             arguments.follow_up,
             seed=arguments.seed,
         )
-        step = _counted(progress, "repeating trials")
-        found = study.sample_size(arguments.power, arguments.repeats, on_trial=step)
+        found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
     console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
         f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()}, "
         f"{found.events:.0f} events, entry over {arguments.accrual:g} months and {arguments.follow_up:g} months more.",
         markup=False,
     )
-    return {"per_arm": found.n, "power": found.power.value, "endpoint": found.endpoint, "events": found.events}
+    ratio = study.hazard_ratio
+    formula = schoenfeld_events(ratio.value, arguments.power)
+    if math.isfinite(formula):
+        console().print(
+            f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the follow-up of this trial. If hazards are not "
+            "proportional, a longer trial has another.",
+            markup=False,
+        )
+    return {
+        "per_arm": found.n,
+        "power": found.power.value,
+        "endpoint": found.endpoint,
+        "events": found.events,
+        "schoenfeld_events": formula if math.isfinite(formula) else None,
+        "hazard_ratio": ratio.to_json(),
+    }
 
 
 def _sensitivity(card: "Card", best: "Candidate", ensemble: "Ensemble", arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -441,7 +428,7 @@ def _sensitivity(card: "Card", best: "Candidate", ensemble: "Ensemble", argument
 
     with progress_bar("simulating the arm", arguments.quiet) as progress:
         study = Sensitivity(card, best.setting, best.protocol, ensemble, arguments.sensitivity, seed=arguments.seed)
-        effects = study.everything_at_once(arguments.samples, on_run=_counted(progress, "varying figures"))
+        effects = study.everything_at_once(arguments.samples, progress=progress)
     console().print(_effects_table(arguments.sensitivity, study.base, effects))
     return [
         {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in vars(effect).items()}
@@ -464,7 +451,7 @@ def _plain(one: "Score") -> dict[str, Any]:
     }
 
 
-def _effects_table(outcome: str, base: float, effects: "Sequence[Effect]") -> Any:
+def _effects_table(outcome: str, base: float, effects: "Sequence[ParameterEffect]") -> Any:
     rows = [(one.name, f"{one.low:.3g} to {one.high:.3g}", f"{one.first:.2f}", f"{one.total:.2f}") for one in effects]
     title = f"What {outcome} depends on ({base:.3g} with the figures of the card)"
     return make_table(title, ("parameter", "moved by itself", "explains alone", "with interactions"), rows)

@@ -1,4 +1,4 @@
-"""A policy that is unfair by a known amount, to try an audit on."""
+"""A policy that is unfair by a known amount, for trying out audits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,17 @@ from onco_gym.knowledge import Guideline
 
 
 class BiasedAgent:
-    """Follows the guideline, but at the start of a line gives patients of one group the next best in a share of cases.
+    """Follows the guideline, but in a share of cases gives one group the next best regimen at the start of a line.
 
-    Next best is the regimen that the guideline names after its first choice, or best supportive care if it names no other.
-    Each decision is drawn anew.
+    The next best is the regimen that the guideline names after its first choice, or best supportive care if it names no other.
+    Each decision is drawn independently.
 
     Args:
         card: the card.
-        attribute: a protected attribute that can be seen.
-        group: whom it treats worse, e.g. ``"medicaid"``.
-        share: in which share of cases, 0..1; 1 withholds the first choice always.
-        seed: same seed, same choices.
+        attribute: a protected attribute that observations show.
+        group: the group that it treats worse, e.g. ``"medicaid"``.
+        share: share of cases, 0..1; 1 always withholds the first choice.
+        seed: the same seed gives the same choices.
     """
 
     def __init__(self, card: Card, attribute: str, group: str, share: float, seed: int = 0) -> None:
@@ -35,7 +35,7 @@ class BiasedAgent:
         fields = {field.name: field for field in self._layout.fields}
         columns = columns_of(variable)
         if not set(columns) <= set(fields):
-            raise AgentError(f"{attribute!r} cannot be seen: no policy can treat its groups differently")
+            raise AgentError(f"observations do not show {attribute!r}, so no policy can treat its groups differently")
         field = fields[columns[index] if len(columns) > 1 else columns[0]]
         value = variable.values[index] if isinstance(variable, Ordinal) else 1.0 if len(columns) > 1 else float(index)
         self._column, self._value = field.index, (value - field.low) / (field.high - field.low)
@@ -50,13 +50,13 @@ class BiasedAgent:
         return np.where(self._rng.random(len(choice)) < self._share, worse, choice)
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(n, R) how likely each regimen is."""
+        """(n, R) probability of each regimen."""
         choice, worse = self._choices(observation, mask)
         every = np.eye(len(self._active))
         return (1 - self._share) * every[choice] + self._share * every[worse]
 
     def _choices(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """((n,) what the guideline says, (n,) what the group gets instead: the same, but at the start of a line)."""
+        """((n,) the guideline's choice, (n,) what the group gets instead, which differs only at the start of a line)."""
         choice = np.asarray(self._follow.act(observation, mask), np.int64)
         worse = choice.copy()
         starts = self._active[choice] & (self._knowledge(observation).current != choice)

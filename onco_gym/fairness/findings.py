@@ -50,10 +50,10 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of an audit; ``print`` it for the words.
+    """The result of an audit; ``print`` it to read it in words.
 
     Attributes:
-        findings: attributes that the policy depends on, the gravest first.
+        findings: attributes that the policy depends on, the largest share first.
         report: the figures behind them.
     """
 

@@ -84,7 +84,7 @@ def find_environment(text: str | os.PathLike[str], kind: str | None = None) -> E
     Args:
         text: an id (``onco_gym/NSCLC-Dose-v0``), its short form (``NSCLC-Dose``), the name of a shipped card (``nsclc``), or
             the path of a card file. Case does not matter.
-        kind: for a card, a key of :data:`KINDS`; by default ``"regimen"``. An id says its kind itself.
+        kind: for a card, a key of :data:`KINDS`; by default ``"regimen"``. An id includes its kind.
 
     Raises:
         UnknownEnvironmentError: if there is no such environment, or ``kind`` contradicts the id.

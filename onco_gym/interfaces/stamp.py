@@ -11,7 +11,7 @@ class StampError(ValueError):
 
 @dataclass(frozen=True)
 class Stamp:
-    """What the results of an engine depend on, beside the agent and the seed. Every file of results carries one.
+    """What the results of an engine depend on, besides the agent and the seed. Every file of results carries one.
 
     Attributes:
         environment: id of the environment.
@@ -49,9 +49,9 @@ class Stamp:
         """Compare with the stamp of the engine that is to replay or judge these results. The version may differ.
 
         Raises:
-            StampError: naming the first thing that differs.
+            StampError: if they differ. The message names the first difference.
         """
         for name in ("environment", "card_digest", "cohort_digest", "weights", "horizon"):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
-                raise StampError(f"made with {name} {ours!r}, and the present one is {theirs!r}")
+                raise StampError(f"the results were made with {name} {ours!r}, but the engine has {theirs!r}")

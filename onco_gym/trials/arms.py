@@ -20,7 +20,7 @@ from onco_gym.cards.expressions import ExpressionError, parse
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import Params, Scenario, scenario, schedule
 from onco_gym.foundation.units import WEEKS_PER_MONTH
-from onco_gym.patients import CausalGenerator, Cohort, CohortError
+from onco_gym.patients import Cohort, CohortError, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admission import admit, embody
@@ -308,7 +308,7 @@ def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Trai
     """Patients of a population, as a cohort and as traits; their keys; at which ECOG (5, n) each would be of the population."""
     try:
         condition = parse(population, patient_vocabulary(card)) if population.strip() else None
-        cohort = CausalGenerator(card).sample(n, seed, where=population if condition else None)
+        cohort = default_generator(card).sample(n, seed, where=population if condition else None)
     except (ExpressionError, CohortError) as error:
         raise TrialError(f"population: {error}") from None
     traits = encode(card, cohort)

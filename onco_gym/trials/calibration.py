@@ -9,7 +9,7 @@ when it moves, that arm is not simulated again.
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any
@@ -23,6 +23,7 @@ from onco_gym.cards.protocols import parse_protocol
 from onco_gym.cards.scenarios import Params, params, scenario
 from onco_gym.cards.schema import Arm
 from onco_gym.foundation.files import replacing
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.foundation.workers import connected, spread
 from onco_gym.trials.arms import ArmCourse, Candidates, TrialError, cycles_of, recruit, simulate
@@ -31,7 +32,7 @@ from onco_gym.trials.parameters import (
     Path,
     differs,
     figures_at,
-    parameters,
+    fitted_parameters,
     reads,
     with_figures,
     write_figures,
@@ -74,7 +75,7 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ArmSeen:
     """What was seen of an arm in one simulation."""
 
     enrolled: int
@@ -85,7 +86,7 @@ class Seen:
     overall: Times
 
 
-class Panel:
+class ArmPanel:
     """The arms that a fit looks at, with patients drawn once.
 
     Args:
@@ -124,7 +125,7 @@ class Panel:
             rows.append(("pfs_ratio", arm.pfs_hazard_ratio, max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]))
         return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
 
-    def look(self, figures: Params, before: tuple[Params, Sequence[Seen]] | None = None) -> list[Seen]:
+    def look(self, figures: Params, before: tuple[Params, Sequence[ArmSeen]] | None = None) -> list[ArmSeen]:
         """One look per arm at ``figures``, and one per regimen at twice its kill.
 
         Arms that read nothing that differs from ``before`` are not simulated again.
@@ -146,14 +147,14 @@ class Panel:
         table[[regimen, regimen + len(self._layout.regimens)], : len(self._layout.mechanisms)] *= 2
         return figures._replace(regimens=table)
 
-    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> Seen:
+    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> ArmSeen:
         course = ArmCourse(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
         course = ArmCourse(*(values[course.enrolled] for values in course))
         if not len(course.best):
             nobody = Times(np.full(1, 0.05), np.ones(1, bool))
-            return Seen(0, 0.0, 0.0, 0.0, nobody, nobody)
+            return ArmSeen(0, 0.0, 0.0, 0.0, nobody, nobody)
         unit = self.card.cycle_weeks / WEEKS_PER_MONTH
-        return Seen(
+        return ArmSeen(
             enrolled=len(course.best),
             response=float(np.mean(course.best <= RESPONSE)),
             grade3=float(np.mean(course.severe)),
@@ -162,11 +163,11 @@ class Panel:
             overall=_sorted(course.survival * unit, course.died),
         )
 
-    def misses(self, seen: Sequence[Seen]) -> Vector:
+    def misses(self, seen: Sequence[ArmSeen]) -> Vector:
         """(T,) simulated less published, one per target, in minded units."""
         return np.array([self._miss(target, seen) for target in self.targets])
 
-    def _miss(self, target: Target, seen: Sequence[Seen]) -> float:
+    def _miss(self, target: Target, seen: Sequence[ArmSeen]) -> float:
         one = seen[target.arm]
         if one.enrolled < FEWEST:
             return UNSEEN
@@ -229,12 +230,12 @@ def loss(misses: Vector, x: Vector) -> float:
 
 
 @functools.lru_cache(maxsize=2)
-def _panel(card: Card, n: int, seed: int) -> Panel:
+def _panel(card: Card, n: int, seed: int) -> ArmPanel:
     """The panel of a fit; every process makes its own, once."""
-    return Panel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
+    return ArmPanel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
 
 
-def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[Seen]] | None, figures: Params) -> Vector:
+def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[ArmSeen]] | None, figures: Params) -> Vector:
     """(T,) misses at ``figures``, in whatever process."""
     panel = _panel(card, n, seed)
     return panel.misses(panel.look(figures, before))
@@ -263,17 +264,16 @@ class Fit:
         card: the card to start from.
         n: patients screened for each arm.
         seed: same card, same seed, same result.
-        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        workers, address: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
 
-    def __init__(self, card: Card, n: int = 800, seed: int = 0, engine: str = "local", address: str | None = None) -> None:
+    def __init__(self, card: Card, n: int = 800, seed: int = 0, workers: str = "local", address: str | None = None) -> None:
         self.arms = [arm for arm in card.arms if arm.use == "fit"]
         if not self.arms:
             raise TrialError(f"the card {card.id} has no published arms to fit")
-        self.card, self.n, self.seed, self.engine, self.address = card, n, seed, engine, address
+        self.card, self.n, self.seed, self.workers, self.address = card, n, seed, workers, address
         self.panel = _panel(card, n, seed)
-        self.parameters = parameters(card)
+        self.parameters = fitted_parameters(card)
         self.harm: dict[Path, float] = {}
         self.position = Position(np.zeros(len(self.parameters)))
 
@@ -285,34 +285,34 @@ class Fit:
         """The simulator's arrays at ``x``."""
         return params(with_figures(self.card, self.figures(x)))
 
-    def look(self, x: Vector) -> tuple[Params, list[Seen], Vector]:
+    def look(self, x: Vector) -> tuple[Params, list[ArmSeen], Vector]:
         """Figures, what is seen of the arms, and the misses at ``x``."""
         figures = self.params(x)
         seen = self.panel.look(figures)
         return figures, seen, self.panel.misses(seen)
 
-    def jacobian(self, x: Vector, base: tuple[Params, list[Seen], Vector], on_step: Callable[[], None]) -> Vector:
+    def jacobian(self, x: Vector, base: tuple[Params, list[ArmSeen], Vector], progress: Progress = silent) -> Vector:
         """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
         width = 0.3 if self.position.round % 2 else 0.6
         moves = np.where(x > 0, -width, width)
-        moved = self._try(list(x + np.diag(moves)), base[:2], on_step)
+        moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
         return (np.stack(moved, axis=1) - base[2][:, None]) / moves
 
     def _try(
-        self, places: Sequence[Vector], before: tuple[Params, Sequence[Seen]] | None, on_step: Callable[[], None]
+        self, places: Sequence[Vector], before: tuple[Params, Sequence[ArmSeen]] | None, progress: Progress, stage: str
     ) -> list[Vector]:
-        """The misses at each of several places; ``before`` as :meth:`Panel.look` has it."""
+        """The misses at each of several places; ``before`` as :meth:`ArmPanel.look` has it."""
         look = functools.partial(_misses, self.card, self.n, self.seed, before)
-        return spread(look, [self.params(x) for x in places], self.engine, self.address, lambda *_: on_step())
+        return spread(look, [self.params(x) for x in places], self.workers, self.address, progress, stage)
 
-    def turn(self, on_step: Callable[[], None] = lambda: None) -> None:
+    def turn(self, progress: Progress = silent) -> None:
         """One round: toxicity by its closed form, then the best of several Gauss-Newton steps."""
         at = self.position
         x = at.x
         self._settle_harm(x)
         base = self.look(x)
         before = loss(base[2], x)
-        jacobian = self.jacobian(x, base, on_step)
+        jacobian = self.jacobian(x, base, progress)
         weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
         normal = jacobian.T @ (weight[:, None] * jacobian) + PULL**2 * np.eye(len(x))
         slope = jacobian.T @ (weight * base[2]) + PULL**2 * x
@@ -320,7 +320,7 @@ class Fit:
         for strength in strengths:
             move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
             places.append(np.clip(x + np.clip(move, -1.5, 1.5), -8, 8))
-        losses = map(loss, self._try(places, None, on_step), places)
+        losses = map(loss, self._try(places, None, progress, f"steps tried, round {at.round + 1}, loss {before:.1f}"), places)
         tried = list(zip(losses, strengths, places, strict=True))
         best = min(tried, key=lambda row: row[0])
         at.round += 1
@@ -329,11 +329,6 @@ class Fit:
             at.x = best[2]
         at.damping = float(np.clip(best[1], 0.02, 20.0))
         at.stalled = at.stalled + 1 if best[0] > before - max(0.2, 0.005 * before) else 0
-
-    @property
-    def steps(self) -> int:
-        """How often a round calls ``on_step``."""
-        return len(self.parameters) + 6
 
     def _settle_harm(self, x: Vector) -> None:
         """Shares of grade 3+ events and of stopping, regimen by regimen, so that the arms show the published rates."""
@@ -371,9 +366,8 @@ def calibrate(
     n: int = 800,
     seed: int = 0,
     rounds: int = 12,
-    on_round: Callable[[Fit], None] = lambda fit: None,
-    on_step: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> Fit:
     """Fit a card and write it, with what it was fitted on, to ``output``.
@@ -388,20 +382,16 @@ def calibrate(
         n: patients screened for each arm.
         seed: of patients and chance.
         rounds: at most so many.
-        on_round: called after each round.
-        on_step: called :attr:`Fit.steps` times a round.
-        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        progress: told whenever figures have been tried; the stage names the round.
+        workers, address: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
-    fit = Fit(load_card(card), n, seed, engine, address)
+    fit = Fit(load_card(card), n, seed, workers, address)
     stamp = {"card": digest(fit.card), "n": n, "seed": seed}
     _resume(fit, File(state), stamp)
-    on_round(fit)
-    with connected(engine, address):
+    with connected(workers, address):
         while not fit.position.done and fit.position.round < rounds:
-            fit.turn(on_step)
+            fit.turn(progress)
             _keep(fit, File(state), stamp)
-            on_round(fit)
     _write(fit, card, File(output))
     File(state).unlink(missing_ok=True)
     return fit

@@ -7,7 +7,6 @@ from the normal approximation of the fit (the inverse of its Gauss-Newton matrix
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as File
 
@@ -18,9 +17,10 @@ from onco_gym.cards import Card
 from onco_gym.cards.folder import kept_beside
 from onco_gym.cards.scenarios import Params, params
 from onco_gym.foundation.files import replacing
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.trials.arms import TrialError
-from onco_gym.trials.calibration import PULL, ROBUST, Fit, Panel, Seen
-from onco_gym.trials.parameters import Parameter, figures_at, parameters, with_figures
+from onco_gym.trials.calibration import PULL, ROBUST, ArmPanel, ArmSeen, Fit
+from onco_gym.trials.parameters import Parameter, figures_at, fitted_parameters, with_figures
 
 MEMBERS = 24
 ALLOWED = 0.05
@@ -73,7 +73,7 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
         return None
     try:
         rows = {str(name): np.array(values, float) for name, values in json.loads(file.read_text()).items()}
-        known = parameters(card)
+        known = fitted_parameters(card)
         if {one.name: float(f"{sum(one.start):.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
             raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate CARD --ensemble draws it anew")
         offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
@@ -86,7 +86,7 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
     return Ensemble(tuple(known), offsets)
 
 
-def covered(panel: Panel, seen: list[Seen]) -> float:
+def covered(panel: ArmPanel, seen: list[ArmSeen]) -> float:
     """Share of published 95% intervals (medians) that the simulated figures lie in."""
     hits = []
     for arm, one in zip(panel.arms, seen[: len(panel.arms)], strict=True):
@@ -102,25 +102,25 @@ def draw_ensemble(
     n: int = 400,
     seed: int = 0,
     members: int = MEMBERS,
-    on_step: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> Ensemble:
-    """Draw an ensemble around a fitted card. ``on_step`` is called once per parameter and once per member.
+    """Draw an ensemble around a fitted card.
 
     Args:
         card: a fitted card.
         n: patients screened for each arm.
         seed: same card, same seed, same ensemble.
         members: how many.
-        on_step: for a progress bar.
-        engine: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are tried here, one by one.
-        address: of a running cluster; as there.
+        progress: told after every parameter and every member.
+        workers, address: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are tried here,
+            one by one.
     """
-    fit = Fit(card, n, seed, engine, address)
+    fit = Fit(card, n, seed, workers, address)
     centre = fit.position.x
     base = fit.look(centre)
-    jacobian = fit.jacobian(centre, base, on_step)
+    jacobian = fit.jacobian(centre, base, progress)
     weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
     precision = jacobian.T @ (weight[:, None] * jacobian) + max(PULL, 0.5) ** 2 * np.eye(len(centre))
     spread = np.linalg.cholesky(np.linalg.inv(precision))
@@ -134,7 +134,7 @@ def draw_ensemble(
         if scale < 0.05 or covered(fit.panel, fit.look(offset)[1]) >= floor:
             kept.append(offset)
             found += 1
-            on_step()
+            progress("members of the ensemble", len(kept), members)
         if tried >= 12 and found < tried / 4:  # too bold: most draws leave the published intervals
             scale, tried, found = 0.7 * scale, 0, 0
     return Ensemble(tuple(fit.parameters), np.stack(kept))

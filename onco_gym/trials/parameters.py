@@ -60,7 +60,7 @@ class Parameter:
         return start * factor if self.law == "factor" else 1 - max(1 - start, 0.03) * factor
 
 
-def parameters(card: Card) -> list[Parameter]:
+def fitted_parameters(card: Card) -> list[Parameter]:
     """Every parameter of ``card``.
 
     One drug has one kill per mechanism: regimens with equal kill by a mechanism share the drug, and move together. Where the

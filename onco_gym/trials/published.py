@@ -12,9 +12,10 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Params
 from onco_gym.cards.scenarios import params as params_of
 from onco_gym.cards.schema import Arm
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import spread
-from onco_gym.trials.arms import Setting, run_arm
-from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, summarise
+from onco_gym.trials.arms import Setting
+from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, simulated_arm
 
 FOLLOW_UP = 84.0
 """Months that published arms are followed in simulation."""
@@ -103,8 +104,8 @@ def reproduce(
     seed: int = 0,
     params: Params | None = None,
     arms: Sequence[Arm] | None = None,
-    on_arm: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> list[Reproduction]:
     """Simulate published arms of a card with ``n`` patients each. Arms of a trial share patients and chance.
@@ -115,13 +116,12 @@ def reproduce(
         seed: same seed, same result.
         params: other figures than the card's own.
         arms: which of its arms; by default all.
-        on_arm: called after each arm.
-        engine: where the arms are simulated; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        progress: told after each arm.
+        workers, address: where the arms are simulated; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
     figures = params_of(card) if params is None else params
     chosen = list(card.arms if arms is None else arms)
-    found = spread(partial(_simulated, card, figures, n, seed), chosen, engine, address, lambda *_: on_arm())
+    found = spread(partial(_simulated, card, figures, n, seed), chosen, workers, address, progress, "published arms")
     results = {id(arm): result for arm, result in zip(chosen, found, strict=True)}
     rows = []
     for arm in chosen:
@@ -138,8 +138,7 @@ def reproduce(
 
 def _simulated(card: Card, figures: Params, n: int, seed: int, arm: Arm) -> ArmResult:
     """One arm, in whatever process."""
-    course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
-    return summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks[0])
+    return simulated_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
 
 
 def relative_error(published: float | None, times: Times) -> float | None:

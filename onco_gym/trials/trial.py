@@ -1,8 +1,8 @@
 """A trial: arms side by side in one population, with the uncertainty of chance and of what we do not know."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,9 @@ from onco_gym.cards import Card
 from onco_gym.cards.load import digest
 from onco_gym.cards.scenarios import Params
 from onco_gym.cards.scenarios import params as params_of
-from onco_gym.trials.arms import Setting, TrialError, first_scan, run_arm
-from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, summarise
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.trials.arms import Setting, TrialError
+from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, simulated_arm
 
 RESAMPLES = 40
 """Times that the patients are drawn again with replacement, for the uncertainty of chance."""
@@ -36,7 +37,7 @@ class TrialResult:
         pfs_hazard_ratios, os_hazard_ratios: of each arm but the last against the last.
         uncertainty: per arm, figure by figure, the 95% interval that includes the uncertainty of the card's figures;
             empty where the card has no ensemble.
-        ratio_uncertainty: the same for the hazard ratios.
+        ratio_uncertainty: the same for the hazard ratios. :meth:`hazard_ratios` returns the ratios with the interval to show.
     """
 
     card: str
@@ -52,6 +53,18 @@ class TrialResult:
     uncertainty: tuple[dict[str, tuple[float, float]], ...]
     ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
 
+    def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Interval, ...]:
+        """Hazard ratio of each arm but the last against the last. What its interval includes, :attr:`included` says."""
+        name = f"{endpoint}_hazard_ratio"
+        found: tuple[Interval, ...] = getattr(self, f"{name}s")
+        pairs = zip(found, self.ratio_uncertainty, strict=True)
+        return tuple(Interval(one.value, *wider.get(name, (one.low, one.high))) for one, wider in pairs)
+
+    @property
+    def included(self) -> str:
+        """What the 95% intervals of the trial include, in words."""
+        return "chance and uncertain figures of the card" if any(self.uncertainty) else "chance only"
+
 
 def run_trial(
     card: Card,
@@ -62,7 +75,7 @@ def run_trial(
     months: float = 60.0,
     independent: bool = False,
     ensemble: Sequence[Params] = (),
-    on_arm: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
 ) -> TrialResult:
     """Run a trial.
 
@@ -76,7 +89,7 @@ def run_trial(
         independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance:
             differences are then the treatments'.
         ensemble: other figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
-        on_arm: called after each simulated arm: ``(2 + len(ensemble)) * len(protocols)`` times with an ensemble.
+        progress: told after each simulated arm.
 
     Raises:
         TrialError: for a population, a regimen or a figure that cannot be used.
@@ -86,17 +99,24 @@ def run_trial(
     if n < 2:
         raise TrialError(f"a trial needs at least two patients per arm, not {n}")
 
+    total, done = len(protocols) * (2 + len(ensemble) if ensemble else 1), 0
+
     def results(figures: Params, patients: int) -> list[ArmResult]:
+        nonlocal done
         rows = []
         for index, protocol in enumerate(protocols):
             own = seed + (index * 1_000_003 if independent else 0)
-            course = run_arm(card, figures, setting, protocol, patients, own, months)
-            rows.append(summarise(card, protocol, course, months, first_scan(card, setting)))
-            on_arm()
+            rows.append(simulated_arm(card, figures, setting, protocol, patients, own, months))
+            done += 1
+            progress("arms", done, total)
         return rows
 
     arms = results(params_of(card), n)
     *others, last = arms
+    exact = {
+        "pfs_hazard_ratio": [hazard_ratio(arm.progression_free, last.progression_free) for arm in others],
+        "os_hazard_ratio": [hazard_ratio(arm.overall, last.overall) for arm in others],
+    }
     figures: list[dict[str, tuple[float, float]]] = [{} for _ in arms]
     ratios: list[dict[str, tuple[float, float]]] = [{} for _ in others]
     if ensemble:
@@ -106,12 +126,18 @@ def run_trial(
         chance = [_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)]
         spread = np.sort(np.concatenate([_apply(move, np.stack(chance)) for move in moved]), axis=0)
         low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
-        width = len(FIGURES) + 2
-        for i in range(len(arms)):
-            bounds = list(zip(low[i * width :].tolist(), high[i * width :].tolist(), strict=True))
-            figures[i] = dict(zip(FIGURES, bounds, strict=False))
-            if i < len(others):
-                ratios[i] = dict(zip(RATIOS, bounds[len(FIGURES) :], strict=False))
+        own, names = _points(arms), (*FIGURES, *RATIOS)
+        for i, arm in enumerate(arms):
+            place = slice(i * len(names), (i + 1) * len(names))
+            rows = dict(zip(names, np.stack([low, high, own])[:, place].T.tolist(), strict=True))
+            for name, one in _estimates(arm).items():
+                # Never narrower than chance: few patients who all respond show none when they are drawn again.
+                figures[i][name] = min(rows[name][0], one.low), max(rows[name][1], one.high)
+            for name in RATIOS if i < len(others) else ():
+                value, (*bounds, fast) = exact[name][i].value, rows[name]
+                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, the interval is that of Cox regression
+                    # Resampled ratios have Breslow's ties. They are brought to Efron's, which the ratio itself has.
+                    ratios[i][name] = bounds[0] * value / fast, bounds[1] * value / fast
     return TrialResult(
         card=card.id,
         digest=digest(card),
@@ -121,11 +147,17 @@ def run_trial(
         months=months,
         independent=independent,
         arms=tuple(arms),
-        pfs_hazard_ratios=tuple(hazard_ratio(arm.progression_free, last.progression_free) for arm in others),
-        os_hazard_ratios=tuple(hazard_ratio(arm.overall, last.overall) for arm in others),
+        pfs_hazard_ratios=tuple(exact["pfs_hazard_ratio"]),
+        os_hazard_ratios=tuple(exact["os_hazard_ratio"]),
         uncertainty=tuple(figures),
         ratio_uncertainty=tuple(ratios),
     )
+
+
+def _estimates(arm: ArmResult) -> dict[str, Interval]:
+    """An arm's figures with their intervals of chance."""
+    medians = {"pfs_months": arm.progression_free.median(), "os_months": arm.overall.median()}
+    return {**medians, **{name: getattr(arm, name) for name in FIGURES[2:]}}
 
 
 def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
@@ -198,13 +230,8 @@ def as_json(result: TrialResult) -> dict[str, Any]:
 
     arms = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        estimates = {
-            "pfs_months": arm.progression_free.median(),
-            "os_months": arm.overall.median(),
-            **{name: getattr(arm, name) for name in FIGURES[2:]},
-        }
         row: dict[str, Any] = {"protocol": arm.name, "n": arm.n}
-        row.update({name: plain(value, wider.get(name)) for name, value in estimates.items()})
+        row.update({name: plain(value, wider.get(name)) for name, value in _estimates(arm).items()})
         row["curves"] = {
             "months": grid.tolist(),
             "pfs": [number(value) for value in arm.progression_free.curve(grid)],

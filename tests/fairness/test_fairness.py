@@ -182,8 +182,8 @@ def test_a_policy_that_treats_equal_need_equally(engine, card):
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
-        reading = found.contrasts["direct"]
-        assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
+        contrast = found.contrasts["direct"]
+        assert contrast.nats.value == contrast.changed.value == contrast.cases_changed.value == 0
     blind = measure_divergence(engine, ConstantAgent(card, "docetaxel"), N, effect="total")
     for found in blind.attributes.values():
         assert found.contrasts["total"].nats.value == 0
@@ -195,10 +195,10 @@ def test_chance_alone_is_no_finding(engine):
     assert not found.findings
     assert not found.report.exact
     for attribute in found.report.attributes.values():
-        reading = attribute.contrasts["direct"]
-        assert reading.chance > 0.1
-        assert abs(reading.nats.value) < 2 * (reading.nats.high - reading.nats.value)
-        assert abs(reading.changed.value) < 0.02
+        contrast = attribute.contrasts["direct"]
+        assert contrast.chance > 0.1
+        assert abs(contrast.nats.value) < 2 * (contrast.nats.high - contrast.nats.value)
+        assert abs(contrast.changed.value) < 0.02
 
 
 def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
@@ -208,19 +208,19 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     assert unfair.nats > fair.nats + 0.02
     assert unfair.nats > 2 * unfair.chance
     report = measure_divergence(engine, agent, N, attributes=["insurance"], effect="direct")
-    reading = report.attributes["insurance"].contrasts["direct"]
-    assert reading.nats.low > 0
-    standings = {standing.group: standing for standing in reading.standings}
+    contrast = report.attributes["insurance"].contrasts["direct"]
+    assert contrast.nats.low > 0
+    standings = {standing.group: standing for standing in contrast.standings}
     assert standings["medicaid"].changed.value == 1
     assert standings["medicaid"].followed == 0
     assert standings["commercial"].followed == 1
-    for pair in reading.pairs:
+    for pair in contrast.pairs:
         assert pair.changed.value == float("medicaid" in (pair.group, pair.other))
     # by step: the first line starts at the first visit, and there the answers are certain and different
-    involved = np.nanmax(reading.by_state[0])
+    involved = np.nanmax(contrast.by_state[0])
     assert involved == pytest.approx(np.log(2), abs=1e-6)
-    assert reading.by_step[0] == np.nanmax(reading.by_step)
-    assert reading.by_state.shape == (len(reading.by_step), N)
+    assert contrast.by_step[0] == np.nanmax(contrast.by_step)
+    assert contrast.by_state.shape == (len(contrast.by_step), N)
 
 
 def test_a_biased_agent_is_named_with_its_share(engine, card):
@@ -297,7 +297,7 @@ def test_bad_input_gets_one_clear_error(engine, card):
     with pytest.raises(StampError, match="made with horizon"):
         find_twins(gym.make("onco_gym/NSCLC-v0"), "insurance", "medicaid", episodes=run)
     other = dataclasses.replace(run, origin=run.origin._replace(key=run.origin.key + np.uint32(1)))
-    with pytest.raises(FairnessError, match="their replay gives other regimens"):
+    with pytest.raises(FairnessError, match="do not belong to this engine: their replay gives other regimens"):
         find_twins(engine, "insurance", "medicaid", episodes=other)
     with pytest.raises(FairnessError, match="expected an engine or an environment"):
         measure_divergence(card, agent, 10)
@@ -309,7 +309,7 @@ def test_bad_input_gets_one_clear_error(engine, card):
         measure_divergence(engine, agent, 10, attributes="insurance")
     with pytest.raises(FairnessError, match="tolerance is 2"):
         audit_fairness(engine, agent, 10, tolerance=2)
-    with pytest.raises(AgentError, match="is no agent"):
+    with pytest.raises(AgentError, match="Engine is not an agent: it has no act"):
         measure_divergence(engine, engine, 10)
     with pytest.raises(AgentError, match=r"share is 23, expected 0\.\.1"):
         BiasedAgent(card, "insurance", "medicaid", 23)

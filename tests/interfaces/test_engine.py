@@ -178,7 +178,7 @@ def test_an_engine_draws_its_patients_from_its_generator():
 
     engine = make_engine("nsclc", generator=Clones(), **SHORT)
     assert len(np.unique(engine.pool, axis=0)) == 1
-    with pytest.raises(EngineError, match="the generator is of the card 'NSCLC'"):
+    with pytest.raises(EngineError, match="the generator belongs to the card 'NSCLC', expected"):
         make_engine("breast", generator=Clones())
 
 
