@@ -39,10 +39,10 @@ bench: .venv/.bench .venv-gymnax/.installed
 	$(BIN)/python benchmarks/speed.py --gymnax-python $(PEER) --json runs/speed.json --plot runs/speed.png
 
 docs: .venv/.core
-	$(BIN)/python tools/build.py
-	$(BIN)/python tools/reproduce.py
+	$(BIN)/python tools/environments.py
+	$(BIN)/python tools/calibration.py
 	$(BIN)/python tools/dosing.py
-	$(BIN)/python tools/pareto.py
+	$(BIN)/python tools/rewards.py
 	$(BIN)/python tools/workflow.py
 
 clean:

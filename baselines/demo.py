@@ -10,10 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from onco_gym.agents import load_agent
 from onco_gym.evaluation import evaluate_all, write_report
 from onco_gym.interfaces.engine import make_engine
+from run import planned
 from train import train
-
-ENVIRONMENT = "onco_gym/NSCLC-v0"
-SETTINGS = {"envs": 1024, "n_steps": 32, "batch_size": 4096, "n_epochs": 4, "learning_rate": 1e-3, "gamma": 0.995}
 
 
 def main() -> int:
@@ -27,29 +25,27 @@ def main() -> int:
     policy, page, screen = arguments.out / "ppo.onnx", arguments.out / "report.html", Console()
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as bar:
-        task = bar.add_task("compiling", total=1.0)
-        engine = make_engine("nsclc")
-        settings = {**SETTINGS, "steps": arguments.steps, "ent_coef": 0.01, "reward_scale": 4.0}
+        engine, task = make_engine("NSCLC"), bar.add_task("compiling", total=None)
+        settings = {**planned(["NSCLC-v0"], ["ppo"], seeds=1)[0].settings, "steps": arguments.steps}
         told = f"training PPO for {arguments.steps:,} steps"
         curve = train(
-            ENVIRONMENT, "ppo", engine, settings, 0, policy, lambda share: bar.update(task, completed=share, description=told)
+            engine, "ppo", settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of, description=told)
         )
-        task = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
-        names = (str(policy), "random", "guideline")
+        other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
+        agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}
         found = evaluate_all(
-            names,
-            ENVIRONMENT,
-            episodes=arguments.patients,
-            fairness=names[:1],
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            engine,
+            agents,
+            arguments.patients,
+            fairness=[policy.name],
+            progress=lambda _, done, of: bar.update(other, completed=done, total=of),
         )
-        write_report(
-            page, found, engine, load_agent(engine, str(policy)), curve, "Non-small-cell lung cancer: PPO after a few minutes"
-        )
+        title = "Non-small-cell lung cancer: PPO after a few minutes"
+        write_report(page, found, engine, load_agent(engine, str(policy)), curve, title)
     for one in found:
         score, years = one.score, one.qalys
         screen.print(
-            f"{Path(one.agent).name:<10} score {score.value:5.0f} [{score.low:.0f}, {score.high:.0f}]   "
+            f"{one.agent:<10} score {score.value:5.0f} [{score.low:.0f}, {score.high:.0f}]   "
             f"quality-adjusted years {years.value:.2f} [{years.low:.2f}, {years.high:.2f}]",
             highlight=False,
         )

@@ -17,26 +17,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rich.progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from onco_gym.agents import load_agent, rollout
+from onco_gym.agents import AgentError, load_agent, rollout
 from onco_gym.agents.cloning import TRAINING
-from onco_gym.cards.load import digest
 from onco_gym.evaluation import evaluate
 from onco_gym.foundation.files import replacing
-from onco_gym.foundation.workers import spread
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.workers import WORKERS, spread
+from onco_gym.interfaces import registry
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 from train import train
 
 HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"
-DISEASES = ("NSCLC", "Breast", "Colorectal", "Melanoma")
-UNTRAINED = ("random", "constant", "guideline", "clinician")
-REGIMENS = ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql")
-DOSES = ("sac",)
+UNTRAINED = {
+    "regimen": ("random", "constant", "guideline", "clinician"),
+    "dose": ("random", "constant", "guideline"),
+}
+TRAINED = {
+    "regimen": ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"),
+    "dose": ("sac",),
+}
+"""Baselines by kind of environment."""
+
+
+def environments(kind: str) -> list[str]:
+    """The environments of a kind, without the namespace; lung cancer, which the examples are of, comes first."""
+    found = [one.id for one in registry.environments() if one.kind == kind and not one.multi_objective]
+    return sorted((name.removeprefix(f"{registry.NAMESPACE}/") for name in found), key=lambda name: "NSCLC" not in name)
 
 
 @dataclass(frozen=True)
@@ -61,14 +73,18 @@ class Run:
         """Where its policy is kept."""
         return POLICIES / self.environment / f"{self.algorithm}-{self.seed}.onnx"
 
+    @property
+    def trained(self) -> bool:
+        """Whether there is a policy to train."""
+        return self.algorithm in {name for names in TRAINED.values() for name in names}
+
     def engine(self) -> Engine:
         """The environment."""
-        card, kind = self.environment.split("-")[0].lower(), "dose" if "-Dose-" in self.environment else "regimen"
-        return make_engine(card, kind=kind)
+        return make_engine(self.environment)
 
     def stamp(self) -> str:
-        """Of all that the result hangs on: settings, card, patients."""
-        content = [self.settings, self.patients, self.first_patient, digest(self.engine().card)]
+        """Of all that the result depends on: settings, patients, and the card of the engine's own stamp."""
+        content = [self.settings, self.patients, self.first_patient, self.engine().stamp.card_digest]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def is_done(self) -> bool:
@@ -79,21 +95,19 @@ class Run:
             return False
 
 
-def planned(environments: list[str], algorithms: list[str] | None, seeds: int | None, tensorboard: str | None) -> list[Run]:
-    """Every run that is wanted, done or not."""
-    table = tomllib.loads((HERE / "hyperparameters.toml").read_text())
+def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, tensorboard: str | None = None) -> list[Run]:
+    """Every run that is wanted in these environments, done or not."""
+    table = tomllib.loads((HERE / "hyperparameters.toml").read_text("utf-8"))
+    patients = table["seeds"]["patients"], table["seeds"]["first_patient"]
     runs = []
-    for environment in environments:
-        fitting = (*UNTRAINED, *REGIMENS) if "-Dose-" not in environment else ("random", "constant", "guideline", *DOSES)
-        for algorithm in fitting:
+    for name in names:
+        found = registry.find_environment(name)
+        for algorithm in (*UNTRAINED[found.kind], *TRAINED[found.kind]):
             if algorithms and algorithm not in algorithms:
                 continue
-            own = table.get(f"{NAMESPACE}/{environment}", {}).get(algorithm, {})
-            settings = {**table["default"].get(algorithm, {}), **own}
-            count = seeds or table["seeds"]["runs"]
-            patients = table["seeds"]["patients"], table["seeds"]["first_patient"]
-            for seed in range(1 if algorithm in UNTRAINED else count):
-                runs.append(Run(environment, algorithm, seed, *patients, settings, tensorboard))
+            settings = {**table["default"].get(algorithm, {}), **table.get(found.id, {}).get(algorithm, {})}
+            count = (seeds or table["seeds"]["runs"]) if algorithm in TRAINED[found.kind] else 1
+            runs += [Run(name, algorithm, seed, *patients, settings, tensorboard) for seed in range(count)]
     return runs
 
 
@@ -104,23 +118,24 @@ def best_constant(engine: Engine) -> str:
     for name in names:
         try:
             agent = load_agent(engine, name)
-        except ValueError:  # not every regimen can be dosed
+        except AgentError:  # not every regimen can be dosed
             continue
         mean[name] = float(rollout(engine, agent, 1000, seed=TRAINING).returns.mean())
     return max(mean, key=mean.__getitem__)
 
 
-def perform(run: Run, on_step: Any = lambda share: None) -> dict[str, Any]:
+def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
     """Train if need be, evaluate, write the run down."""
     engine, start = run.engine(), time.perf_counter()
     curve: list[tuple[int, float]] = []
     agent = best_constant(engine) if run.algorithm == "constant" else run.algorithm
-    if run.algorithm not in UNTRAINED:
-        env_id = f"{NAMESPACE}/{run.environment}"
-        curve = train(env_id, run.algorithm, engine, run.settings, run.seed, run.policy, on_step, run.tensorboard)
+    if run.trained:
+        curve = train(engine, run.algorithm, run.settings, run.seed, run.policy, progress, run.tensorboard)
         agent = str(run.policy)
-    trained = time.perf_counter() - start
-    found = evaluate(engine, agent, run.patients, run.first_patient, fairness=run.seed == 0)
+    seconds = time.perf_counter() - start
+    found = evaluate(engine, agent, run.patients, run.first_patient, fairness=run.seed == 0, name=Path(agent).name)
+    figures = found.to_json()
+    del figures["runs"]  # of all that is known of each patient only the return is kept
     content = {
         "stamp": run.stamp(),
         "version": __version__,
@@ -128,10 +143,10 @@ def perform(run: Run, on_step: Any = lambda share: None) -> dict[str, Any]:
         "algorithm": run.algorithm,
         "seed": run.seed,
         "settings": dict(run.settings),
-        "agent": Path(agent).name,
-        "seconds": round(trained, 1),
+        "agent": found.agent,
+        "seconds": round(seconds, 1),
         "curve": curve,
-        "evaluation": {**found.to_json(), "agent": Path(agent).name},
+        "evaluation": figures,
         "returns": [round(float(value), 4) for value in found.runs.returns],
     }
     run.file.parent.mkdir(parents=True, exist_ok=True)
@@ -143,31 +158,31 @@ def perform(run: Run, on_step: Any = lambda share: None) -> dict[str, Any]:
 def main() -> None:
     """Run what is wanted and not yet there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = [f"{disease}-v0" for disease in DISEASES] + [f"{disease}-Dose-v0" for disease in DISEASES]
+    every = [name for kind in TRAINED for name in environments(kind)]
     parser.add_argument(
         "--env", nargs="+", choices=every, default=every, metavar="ID", help=f"by default all: {', '.join(every)}"
     )
-    known = (*UNTRAINED, *REGIMENS, *DOSES)
+    known = list(dict.fromkeys(name for kinds in (UNTRAINED, TRAINED) for names in kinds.values() for name in names))
     parser.add_argument("--algorithm", nargs="+", choices=known, metavar="NAME", help=f"by default all: {', '.join(known)}")
     parser.add_argument("--seeds", type=int, help="runs of each; by default as in hyperparameters.toml")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs of the SB3 runs there")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="where to run; by default here")
-    parser.add_argument("--address", help="of a Ray cluster; by default one is started here")
+    parser.add_argument("--workers", choices=WORKERS, default="local", help="where to run; by default here")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; by default one is started here")
     arguments = parser.parse_args()
     runs = planned(arguments.env, arguments.algorithm, arguments.seeds, arguments.tensorboard)
     waiting = [run for run in runs if not run.is_done()]
     screen = Console()
     screen.print(f"{len(runs)} runs, {len(runs) - len(waiting)} of them done already")
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen) as bar:
+    with rich.progress.Progress(*columns, console=screen) as bar:
         whole = bar.add_task("all runs", total=len(waiting))
-        if arguments.engine == "ray":
-            spread(perform, waiting, "ray", arguments.address, lambda done, _: bar.update(whole, completed=done))
+        if arguments.workers != "local":
+            spread(perform, waiting, arguments.workers, arguments.address, lambda _, done, __: bar.update(whole, completed=done))
             return
-        one = bar.add_task("", total=1.0)
+        one = bar.add_task("", total=None)
         for number, run in enumerate(waiting):
-            bar.update(one, description=f"{run.environment}, {run.algorithm}, seed {run.seed}", completed=0)
-            content = perform(run, lambda share: bar.update(one, completed=share))
+            bar.reset(one, description=f"{run.environment}, {run.algorithm}, seed {run.seed}", total=None)
+            content = perform(run, lambda _, done, total: bar.update(one, completed=done, total=total))
             mean = content["evaluation"]["return"]["value"]
             bar.console.print(
                 f"{run.environment:<18} {run.algorithm:<13} {run.seed}  return {mean:.3f}  {content['seconds']:.0f} s"

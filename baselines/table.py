@@ -1,8 +1,10 @@
 """Make baselines/README.md and its figures from the runs that are kept in baselines/runs."""
 
+import argparse
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,17 @@ import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.evaluation.statistics import Interval, bootstrap_interval, interquartile_mean, performance_profile
+from onco_gym.evaluation import Interval
+from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, performance_profile, scores_over_seeds
 from onco_gym.evaluation.yardsticks import yardstick
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import make_engine
+from run import HERE, RUNS, environments
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-HERE = Path(__file__).parent
-RUNS, FIGURES, PAGE = HERE / "runs", HERE / "figures", HERE / "README.md"
+FIGURES, PAGE = HERE / "figures", HERE / "README.md"
 NAMES = {
     "random": "random",
     "constant": "best constant regimen",
@@ -36,7 +39,6 @@ NAMES = {
     "guided_ppo": "PPO (JAX) from the guideline",
     "sac": "SAC (SB3), shown the guideline",
 }
-DRAWS = 2000
 Floats = NDArray[np.float64]
 
 
@@ -69,28 +71,11 @@ def read() -> dict[str, dict[str, list[dict[str, Any]]]]:
     return found
 
 
-def reach_of(environment: str) -> float:
-    """How far 100 of the score is from random play, the guideline being as far as 1."""
-    known = None if "-Dose-" in environment else yardstick(make_engine(environment.split("-")[0].lower()))
-    return known.reach if known else 1.0
-
-
 def entries(algorithms: dict[str, list[dict[str, Any]]], reach: float = 1.0) -> list[Entry]:
     """The entries of one environment, the best last. Intervals resample seeds, and patients, who are the same for all."""
-    rng = np.random.default_rng(0)
-    returns = {name: np.array([run["returns"] for run in runs]) for name, runs in algorithms.items()}
-    patients = returns["random"].shape[1]
-    weights = rng.multinomial(patients, np.full(patients, 1 / patients), size=DRAWS) / patients
-    low, high = weights @ returns["random"].mean(0), weights @ returns["guideline"].mean(0)
-    zero, hundred = returns["random"].mean(), returns["guideline"].mean()
-    rows = []
-    for name, runs in algorithms.items():
-        means = weights @ returns[name].T  # (draws, seeds)
-        seeds = rng.integers(0, len(runs), size=means.shape)
-        drawn = 100 / reach * (np.take_along_axis(means, seeds, axis=1).mean(1) - low) / (high - low)
-        by_seed = 100 / reach * (returns[name].mean(1) - zero) / (hundred - zero)
-        interval = Interval(float(by_seed.mean()), *(float(x) for x in np.quantile(drawn, (0.025, 0.975))))
-        rows.append(Entry(name, runs, interval, by_seed.tolist()))
+    returns = {name: [run["returns"] for run in runs] for name, runs in algorithms.items()}
+    scores = scores_over_seeds(returns, "random", "guideline", reach)
+    rows = [Entry(name, runs, *scores[name]) for name, runs in algorithms.items()]
     return sorted(rows, key=lambda row: row.score.value)
 
 
@@ -185,35 +170,55 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    """Write the page and the figures."""
-    found = read()
-    found = {name: runs for name, runs in found.items() if {"random", "guideline"} <= set(runs)}
-    if not found:
-        sys.exit("there are no runs: python baselines/run.py")
-    plain = [name for name in ("NSCLC-v0", "Breast-v0", "Colorectal-v0", "Melanoma-v0") if name in found]
-    doses = [name for name in found if "-Dose-" in name]
-    every = {name: entries(found[name], reach_of(name)) for name in (*plain, *doses)}
-    draw_scores({name: every[name] for name in plain}, FIGURES / "scores.png")
-    draw_curves({name: found[name] for name in plain}, FIGURES / "curves.png")
-    together: dict[str, Floats] = {}
+def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, list[Entry]]:
+    """The entries of every environment, those whose actions are regimens first."""
+    plain = [name for name in environments("regimen") if name in found]
+    every = {}
+    for name in (*plain, *(name for name in found if name not in plain)):
+        known = yardstick(make_engine(name))
+        every[name] = entries(found[name], known.reach if known else 1.0)
+    return every
+
+
+def together(every: Mapping[str, list[Entry]]) -> dict[str, Floats]:
+    """(seeds, environments) scores of the algorithms that were run in every environment, but for the two that the score is measured by."""
+    scores = {}
     for algorithm in NAMES:
-        rows = [row for name in plain for row in every[name] if row.algorithm == algorithm]
-        if len(rows) == len(plain) and algorithm not in ("random", "guideline"):
+        rows = [row for entries in every.values() for row in entries if row.algorithm == algorithm]
+        if len(rows) == len(every) and algorithm not in ("random", "guideline"):
             fewest = min(len(row.by_seed) for row in rows)
-            together[algorithm] = np.array([row.by_seed[:fewest] for row in rows]).T
-    profiled = {name: values for name, values in together.items() if len(values) > 1}
-    if profiled:
-        draw_profiles(profiled, FIGURES / "profiles.png")
+            scores[algorithm] = np.array([row.by_seed[:fewest] for row in rows]).T
+    return scores
+
+
+def page(every: Mapping[str, list[Entry]], scores: Mapping[str, Floats], profiled: bool) -> str:
+    """The text of baselines/README.md."""
     lines = ["| | interquartile mean of the score | 95% interval |", "|---|---|---|"]
-    for name, values in sorted(together.items(), key=lambda pair: -float(interquartile_mean(pair[1]))):
+    for name, values in sorted(scores.items(), key=lambda pair: -float(interquartile_mean(pair[1]))):
         interval = bootstrap_interval(values, interquartile_mean)
         lines.append(f"| {NAMES[name]} | {interval.value:.0f} | {interval.low:.0f} to {interval.high:.0f} |")
-    parts = [f"## {name}\n\n{table(every[name])}" for name in every]
+    parts = [f"## {name}\n\n{table(rows)}" for name, rows in every.items()]
     picture = "\n\n![Performance profiles](figures/profiles.png)" if profiled else ""
-    text = (HERE / "page.md").read_text().format(together="\n".join(lines) + picture, tables="\n\n".join(parts))
+    text = (HERE / "page.md").read_text("utf-8")
+    return text.format(together="\n".join(lines) + picture, tables="\n\n".join(parts))
+
+
+def main() -> None:
+    """Write the page and the figures."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    found = {name: runs for name, runs in read().items() if {"random", "guideline"} <= set(runs)}
+    if not found:
+        sys.exit("there are no runs: python baselines/run.py")
+    every = scored(found)
+    plain = {name: every[name] for name in environments("regimen") if name in every}
+    draw_scores(plain, FIGURES / "scores.png")
+    draw_curves({name: found[name] for name in plain}, FIGURES / "curves.png")
+    scores = together(plain)
+    profiled = {name: values for name, values in scores.items() if len(values) > 1}
+    if profiled:
+        draw_profiles(profiled, FIGURES / "profiles.png")
     with replacing(PAGE) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(page(every, scores, bool(profiled)), encoding="utf-8")
     print(f"{sum(len(runs) for one in found.values() for runs in one.values())} runs: {PAGE.relative_to(HERE.parent)}")
 
 

@@ -3,16 +3,17 @@
 import copy
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onco_gym.agents import ppo
+import onco_gym
+from onco_gym.agents import load_agent, ppo, save_mlp_onnx
 from onco_gym.agents.cloning import TRAINING, CloningSettings, clone
-from onco_gym.agents.loading import load_agent
-from onco_gym.agents.onnxfile import save_mlp_onnx
+from onco_gym.evaluation.dataset import write_dataset
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 HERE = Path(__file__).parent
@@ -20,18 +21,15 @@ D3RLPY = HERE.parent / ".venv-d3rlpy" / "bin" / "python"
 
 Curve = list[tuple[int, float]]
 """(environment steps, mean return of the episodes that ended lately)."""
-OnStep = Callable[[float], None]
-"""Called with the share of the training that is done."""
 
 
 def sb3(
-    algorithm: str,
-    env_id: str,
     engine: Engine,
+    algorithm: str,
     settings: dict[str, Any],
     seed: int,
     policy: Path,
-    on_step: OnStep,
+    progress: Progress,
     tensorboard: str | None,
 ) -> Curve:
     """PPO, A2C, DQN and SAC by Stable-Baselines3, MaskablePPO by sb3-contrib."""
@@ -39,9 +37,7 @@ def sb3(
     from sb3_contrib import MaskablePPO
     from stable_baselines3 import A2C, DQN, PPO, SAC
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.vec_env import VecMonitor
 
-    import onco_gym
     from onco_gym.agents.sb3 import Sb3Agent, export
 
     torch.set_num_threads(1)
@@ -81,7 +77,7 @@ def sb3(
     make = make if shown is None else Shown
     steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
     weights = {name: scale * weight for name, weight in engine.weights.items()}
-    env = VecMonitor(onco_gym.make_sb3(env_id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights))
+    env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights)
     model = make("MlpPolicy", env, seed=seed, device="cpu", tensorboard_log=tensorboard, **settings)
     curve: Curve = []
 
@@ -89,57 +85,50 @@ def sb3(
         def _on_step(self) -> bool:
             if self.n_calls % max(1, steps // envs // 50) == 0 and model.ep_info_buffer:
                 curve.append((self.num_timesteps, float(np.mean([one["r"] for one in model.ep_info_buffer])) / scale))
-            on_step(min(self.num_timesteps / steps, 1.0))
+            progress("training", min(self.num_timesteps, steps), steps)
             return True
 
-    model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id.split('/')[-1]}-{algorithm}-{seed}")
+    model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id}-{algorithm}-{seed}")
     export(policy, engine, Sb3Agent(engine, model))
     return curve
 
 
-def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
     """:mod:`onco_gym.agents.ppo`; with ``[imitates]``, from a policy that imitates an agent."""
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "imitates"}
-    chosen = ppo.PpoSettings(**own)
-    curve: Curve = []
-
-    def report(progress: ppo.Progress) -> None:
-        if np.isfinite(progress.mean_return):
-            curve.append((progress.steps, round(progress.mean_return, 4)))
-        on_step(min(progress.steps / chosen.steps, 1.0))
-
+    chosen = ppo.PpoSettings(**_chosen(settings, "imitates"))
     start = None
     if "imitates" in settings:
-        start = imitation(engine, {**settings["imitates"], "hidden": chosen.hidden}, seed, lambda share: None)
-    agent = ppo.train(engine, chosen, seed, report, start)
+        start = imitation(engine, {**settings["imitates"], "hidden": chosen.hidden}, seed, silent)
+    agent = ppo.train(engine, chosen, seed, progress, start)
     save_mlp_onnx(policy, engine, agent.layers)
+    curve = [(one.steps, round(one.mean_return, 4)) for one in agent.curve if np.isfinite(one.mean_return)]
     return curve[:: max(1, len(curve) // 50)]
 
 
-def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
     """Behaviour cloning of the clinician."""
-    save_mlp_onnx(policy, engine, imitation(engine, settings, seed, on_step).layers)
+    save_mlp_onnx(policy, engine, imitation(engine, settings, seed, progress).layers)
     return []
 
 
-def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, on_step: OnStep) -> ppo.PpoAgent:
+def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, progress: Progress) -> ppo.PpoAgent:
     """A policy that decides as the agent of the settings does."""
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != "agent"}
-    chosen = CloningSettings(**own)
-    return clone(engine, load_agent(engine, settings["agent"], seed), chosen, seed, lambda epoch: on_step(epoch / chosen.epochs))
+    chosen = CloningSettings(**_chosen(settings, "agent"))
+    return clone(engine, load_agent(engine, settings["agent"], seed), chosen, seed, progress)
 
 
-def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_step: OnStep) -> Curve:
+def _chosen(settings: Mapping[str, Any], without: str) -> dict[str, Any]:
+    """Settings as the classes of that name take them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items() if name != without}
+
+
+def cql(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
     """Conservative Q-learning by d3rlpy, in an environment of its own: it pins an older Gymnasium."""
-    from onco_gym.evaluation.dataset import write_dataset
-
     if not D3RLPY.exists():
         raise FileNotFoundError(f"{D3RLPY.relative_to(HERE.parent)} is missing: make .venv-d3rlpy/.installed")
     with tempfile.TemporaryDirectory() as root:
-        data = write_dataset(
-            env_id, "clinician", settings["episodes"], TRAINING + seed * 2**32, "oncology/clinician-v0", root=root
-        )
-        on_step(0.3)
+        first, name = TRAINING + seed * 2**32, "oncology/clinician-v0"
+        data = write_dataset(engine.id, "clinician", settings["episodes"], first, name, progress=progress, root=root)
         script, steps = HERE / "offline_d3rlpy.py", settings["steps"]
         command = [D3RLPY, script, data.path, "--out", policy, "--steps", steps, "--seed", seed]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
@@ -149,23 +138,22 @@ def cql(env_id: str, settings: Mapping[str, Any], seed: int, policy: Path, on_st
 
 
 def train(
-    env_id: str,
-    algorithm: str,
     engine: Engine,
+    algorithm: str,
     settings: Mapping[str, Any],
     seed: int,
     policy: Path,
-    on_step: OnStep,
+    progress: Progress = silent,
     tensorboard: str | None = None,
 ) -> Curve:
     """Train, write the policy, return the learning curve."""
     policy.parent.mkdir(parents=True, exist_ok=True)
     match algorithm:
         case "jax_ppo" | "guided_ppo":
-            return jax_ppo(engine, settings, seed, policy, on_step)
+            return jax_ppo(engine, settings, seed, policy, progress)
         case "cloning":
-            return cloning(engine, settings, seed, policy, on_step)
+            return cloning(engine, settings, seed, policy, progress)
         case "cql":
-            return cql(env_id, settings, seed, policy, on_step)
+            return cql(engine, settings, seed, policy, progress)
     # A copy to the bottom: SB3 writes into what it is given.
-    return sb3(algorithm, env_id, engine, copy.deepcopy(dict(settings)), seed, policy, on_step, tensorboard)
+    return sb3(engine, algorithm, copy.deepcopy(dict(settings)), seed, policy, progress, tensorboard)

@@ -59,7 +59,7 @@ def main() -> None:
     import onco_gym
 
     torch.set_num_threads(1)
-    env = onco_gym.make_sb3(arguments.env, arguments.n_envs, seed=0)
+    env = onco_gym.make_sb3(arguments.env, arguments.n_envs, seed=0, monitor=False)
     settings = {"n_steps": arguments.n_steps, "batch_size": arguments.batch_size, "n_epochs": arguments.epochs, "seed": 0}
     network = {"net_arch": [64, 64]}
     model = (MaskablePPO if arguments.masked else PPO)("MlpPolicy", env, policy_kwargs=network, device="cpu", **settings)

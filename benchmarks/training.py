@@ -17,7 +17,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import onco_gym
-from onco_gym.agents.ppo import Progress, PpoSettings, train
+from onco_gym.agents.ppo import PpoSettings, train
 from onco_gym.interfaces.engine import make_engine
 
 ENV_ID = "onco_gym/NSCLC-v0"
@@ -41,11 +41,7 @@ def jax_ppo(steps: int) -> Callable[[], float]:
 
     def measure() -> float:
         seen: list[tuple[float, int]] = []
-
-        def report(progress: Progress) -> None:
-            seen.append((time.perf_counter(), progress.steps))
-
-        train(engine, settings, on_round=report)
+        train(engine, settings, progress=lambda _, done, __: seen.append((time.perf_counter(), done)))
         (start, first), (end, last) = seen[0], seen[-1]
         return (last - first) / (end - start)
 
@@ -55,14 +51,17 @@ def jax_ppo(steps: int) -> Callable[[], float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="by default 3")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the steps, to see that it runs")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    share = 10 if arguments.quick else 1
     singles = DummyVecEnv([lambda: gym.make(ENV_ID)] * 8)
-    many = onco_gym.make_sb3(ENV_ID, n_envs=1024, seed=0)
+    many = onco_gym.make_sb3(ENV_ID, n_envs=1024, seed=0, monitor=False)
+    settings = {"n_steps": 32, "batch_size": 4096, "n_epochs": 4}
     contenders = {
-        "SB3 PPO, 8 single environments, defaults": sb3(PPO("MlpPolicy", singles, device="cpu"), 16_384),
-        "SB3 PPO, make_sb3 x1,024": sb3(PPO("MlpPolicy", many, n_steps=32, batch_size=4096, n_epochs=4, device="cpu"), 262_144),
-        "JAX PPO x2,048": jax_ppo(1_048_576),
+        "SB3 PPO, 8 single environments, defaults": sb3(PPO("MlpPolicy", singles, device="cpu"), 16_384 // share),
+        "SB3 PPO, make_sb3 x1,024": sb3(PPO("MlpPolicy", many, device="cpu", **settings), 262_144 // share),
+        "JAX PPO x2,048": jax_ppo(1_048_576 // share),
     }
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(arguments.rounds):

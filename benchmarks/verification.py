@@ -16,11 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, play, rollout
 from onco_gym.agents.belief import Cloud
+from onco_gym.cards import card_files, card_id
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.intervals import mean
 from onco_gym.interfaces.engine import Engine, make_engine
@@ -110,7 +112,7 @@ def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
 
 def learned(card: str) -> str:
     """The best learned policy of a card."""
-    return str(next(POLICIES.glob(f"{ {'nsclc': 'NSCLC'}.get(card, card.title()) }-v0/guided_ppo-0.onnx")))
+    return str(POLICIES / f"{card_id(card_files()[card])}-v0" / "guided_ppo-0.onnx")
 
 
 def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
@@ -189,14 +191,12 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
 
 def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:
     """(H, n) plans made at the first visit for look-alikes: as much is known as the planner knows then."""
-    from onco_gym.interfaces.engine import Seat, stream_of
-
-    seats = Seat(stream_of(np.uint64(seed) + np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32))
-    _, observation, mask, _ = engine.admit(seats)
+    _, observation, mask = engine.receive(engine.origins(n, seed))
     cloud = Cloud(engine, size, seed)
     cloud.update(np.asarray(observation), np.asarray(mask))
     assert cloud.journey is not None
-    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=BRIEF).decisions
+    nobody = jnp.full(cloud.journey.key.shape, -1, jnp.int32)  # they are not of the engine's cohort
+    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key, nobody), n, effort=BRIEF).decisions
 
 
 # ------------------------------------------------------------------------------------------------ a warm start
@@ -226,7 +226,7 @@ def warm(card: str, patients: int = 256) -> dict[str, Any]:
 
 def falsified(engine: Engine, kept: Record, share: float = 0.2, seed: int = 0) -> Sequence:
     """(T, n) the decisions with a share of each patient's claimed to have been other regimens."""
-    rng, out = np.random.default_rng(seed), kept.decisions.copy()
+    rng, out = np.random.default_rng(seed), kept.actions.copy()
     for i in range(out.shape[1]):
         lived = np.flatnonzero(out[:, i] >= 0)
         for time_ in rng.choice(lived, max(1, round(share * len(lived))), replace=False):
@@ -241,13 +241,13 @@ def reconstruction(card: str, patients: int = 256) -> dict[str, Any]:
     who = kept.who(engine)
     found = reconstruct(engine, who, kept.observed)
     passive = (engine.scenario.holiday, engine.scenario.supportive)
-    seen = (found.decisions >= 0) & (kept.decisions >= 0)
-    acting = seen & ~np.isin(kept.decisions, passive)
-    same = found.decisions == kept.decisions
+    seen = (found.decisions >= 0) & (kept.actions >= 0)
+    acting = seen & ~np.isin(kept.actions, passive)
+    same = found.decisions == kept.actions
     clear = acting & (found.margin > 2)
-    honest = misfit(engine, who, kept.observed, kept.decisions).sum(0) - found.misfit
+    honest = misfit(engine, who, kept.observed, kept.actions).sum(0) - found.misfit
     forged = misfit(engine, who, kept.observed, falsified(engine, kept)).sum(0) - found.misfit
-    cycles = (kept.decisions >= 0).sum(0)
+    cycles = (kept.actions >= 0).sum(0)
 
     def area(some: NDArray[np.bool_]) -> float:
         one, other = honest[some], forged[some]
@@ -270,7 +270,7 @@ def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any
     kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=60)
     who = kept.who(engine)
     done = np.full((engine.horizon, patients), engine.scenario.holiday, np.int32)
-    done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
+    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
     best = optimal(engine, who, effort=BRIEF).decisions
     drawn = [compared(engine, who, done, best, seed) for seed in range(repeats)]
     rows = {}
@@ -296,11 +296,11 @@ def speed(card: str, episodes: tuple[int, ...] = (250, 1000)) -> dict[str, Any]:
         kept = record_episodes(engine, agent, count, seed=10_000)
         marks: list[tuple[str, float]] = []
 
-        def mark(stage: str, done: int, of: int, marks: list[tuple[str, float]] = marks) -> None:
+        def mark(stage: str, done: int, total: int, marks: list[tuple[str, float]] = marks) -> None:
             marks.append((stage, time.perf_counter()))
 
         begun = time.perf_counter()
-        verify(engine, kept, on_stage=mark)
+        verify(engine, kept, progress=mark)
         rows[str(count)] = round(time.perf_counter() - begun, 1)
         stages = {name: round(after - at, 1) for (name, at), (_, after) in itertools.pairwise(marks)}
     return {"seconds": rows, "stages_of_last": stages}

@@ -79,7 +79,7 @@ def test_the_simulator_knows_only_jax_and_numpy():
 
 
 def test_generated_pages_are_what_the_cards_say():
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "build.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "environments.py"), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,14 +1,19 @@
-"""The wheel carries the cards, and needs nothing of the checkout."""
+"""The wheel carries the cards and the stubs, and needs nothing of the checkout."""
 
 import subprocess
 import sys
-from pathlib import Path
+import zipfile
 
 import pytest
+from conftest import IDS, ROOT
 
-ROOT = Path(__file__).parents[1]
 CODE = """
 import sys, gymnasium as gym, onco_gym
+assert "jax" not in sys.modules
+assert onco_gym.make_engine("nsclc").id == "onco_gym/NSCLC-v0"  # a name of the stub, which is read at run time
+for name in onco_gym.__all__:
+    if name != "make_sb3":  # needs an extra
+        getattr(onco_gym, name)
 ids = onco_gym.registered_ids()
 for name in ids:
     gym.make(name).reset(seed=0)
@@ -26,7 +31,14 @@ def test_the_wheel_makes_every_id_in_a_clean_environment(tmp_path):
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT)
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *tmp_path.glob("*.whl"))
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        packed = set(file.namelist())
+    package = ROOT / "onco_gym"
+    wanted = [package / "py.typed", *(path for kind in ("py", "pyi") for path in package.rglob(f"*.{kind}"))]
+    assert {str(path.relative_to(ROOT)) for path in wanted} <= packed
+    assert "onco_gym/__init__.pyi" in packed
+    run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel)
     said = run(python, "-c", CODE)
-    assert said.startswith("16 ")
+    assert said.startswith(f"{len(IDS)} ")
     assert str(tmp_path) in said

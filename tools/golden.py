@@ -1,22 +1,26 @@
-"""Golden rollouts: what each environment gave when its results were last settled.
+"""Renew the golden rollouts in tests/golden: what each environment gave when its results were last settled.
 
-``python tools/golden.py`` writes them anew; CHANGELOG.md then says why.
+Whoever renews them says in CHANGELOG.md why the results have changed.
 """
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 import onco_gym
 from onco_gym.testing import sample
+from pages import ROOT, parser, write
 
-FOLDER = Path(__file__).parents[1] / "tests" / "golden"
+FOLDER = ROOT / "tests" / "golden"
 EPISODES, SEED = 12, 2026
 
 
-def record(env_id):
+def record(env_id: str) -> list[dict[str, Any]]:
     """Episodes under a fixed sequence of decisions: length, end, return, and what was seen in the last cycle."""
     env = gym.make(env_id)
     rng = np.random.default_rng(SEED)
@@ -34,12 +38,19 @@ def record(env_id):
     return episodes
 
 
-def path(env_id):
+def path(env_id: str) -> Path:
+    """Where the rollouts of an environment are kept."""
     return FOLDER / f"{env_id.split('/')[1]}.json"
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play and write."""
+    parser(__file__, __doc__).parse_args(arguments)
+    for env_id in onco_gym.registered_ids():
+        write(path(env_id), json.dumps(record(env_id), indent=0) + "\n")
+        print(path(env_id).relative_to(ROOT))
+    return 0
+
+
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name in onco_gym.registered_ids():
-        path(name).write_text(json.dumps(record(name), indent=0) + "\n")
-        print(path(name))
+    sys.exit(main())

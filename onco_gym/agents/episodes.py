@@ -49,7 +49,7 @@ class Episodes:
 
     Attributes:
         stamp: what they were made with.
-        origin: the patients and their chance. With ``actions``, :func:`replay` plays the same episodes again.
+        origin: the patients and their chance. With ``actions``, :func:`onco_gym.replay` plays the same episodes again.
         weeks: (n,) weeks lived, to the end of follow-up at most.
         died: (n,) whether the patient died within follow-up.
         returns: (n,) total reward.
@@ -122,29 +122,6 @@ def rollout(
         keep_steps: also keep every transition, in ``steps``.
     """
     return play(engine, agent, engine.origins(n, seed), progress, keep_observations, keep_steps)
-
-
-def replay(engine: Engine, episodes: Episodes, progress: Progress = silent) -> Episodes:
-    """Play episodes again, from their origins and actions.
-
-    Raises:
-        StampError: if the engine is not the one that they were made with.
-    """
-    episodes.stamp.check(engine.stamp)
-    return play(engine, _Replayed(episodes.actions), episodes.origin, progress)
-
-
-class _Replayed:
-    """Gives the actions of recorded episodes, in order; after an episode's end, whatever is possible."""
-
-    remembers = True
-
-    def __init__(self, actions: NDArray[Any]) -> None:
-        self._actions = iter(actions)
-
-    def act(self, observation: Floats, mask: NDArray[np.bool_]) -> NDArray[Any]:
-        given = next(self._actions)
-        return np.maximum(given, np.zeros((), given.dtype))
 
 
 def play(

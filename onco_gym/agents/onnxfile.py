@@ -214,7 +214,7 @@ def _session(content: bytes, name: str) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise AgentError(f'policy files need onnxruntime: pip install "onco_gym[leaderboard]" ({error})') from None
+        raise AgentError(f'policy files need onnxruntime: pip install "onco_gym[onnx]" ({error})') from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.use_deterministic_compute = True

@@ -1,4 +1,4 @@
-"""Find a card file, read it, and turn what is wrong with it into one clear error."""
+"""Find and read a card file, and turn any problem with it into one clear error."""
 
 import functools
 import hashlib
@@ -22,7 +22,7 @@ def load_card(card: str | os.PathLike[str]) -> Card:
         card: the name of a shipped card (``"nsclc"``) or the path of a TOML file.
 
     Raises:
-        CardError: for anything wrong, with file, key, value and what was expected.
+        CardError: if anything is wrong; the message names the file, the key, the value and what was expected.
     """
     shipped = card_files()
     path = Path(card)
@@ -36,7 +36,7 @@ def load_card(card: str | os.PathLike[str]) -> Card:
 def _stamp(path: Path) -> tuple[int, int]:
     try:
         stat = path.stat()
-    except (OSError, ValueError) as error:  # the latter for a path with a zero byte
+    except (OSError, ValueError) as error:  # ValueError if the path has a null byte
         raise CardError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
     return stat.st_mtime_ns, stat.st_size
 
@@ -52,9 +52,9 @@ def _load(path: Path, stamp: tuple[int, int]) -> Card:
         raise CardError(f"{path}: is not TOML: {error}") from None
     except RecursionError:
         raise CardError(f"{path}: is too deeply nested: expected tables and lists as in the shipped cards") from None
-    except ValueError:  # Python reads no integer of more than 4300 digits
+    except ValueError:  # Python refuses integers of more than 4300 digits
         line = max(text.splitlines(), key=lambda line: sum(map(str.isdigit, line)))
-        raise CardError(f"{path}: {_short(line)}: expected a number of fewer digits, {LARGEST:g} at most") from None
+        raise CardError(f"{path}: {_short(line)}: expected a number of at most {LARGEST:g}") from None
     try:
         card = Card.model_validate(data)
         check(card)
@@ -68,7 +68,7 @@ def _load(path: Path, stamp: tuple[int, int]) -> Card:
 
 @functools.lru_cache(maxsize=64)
 def digest(card: Card) -> str:
-    """A fingerprint of everything a card says: equal cards, equal text, and nothing else."""
+    """A fingerprint of a card's content: the same for equal cards, and only for those."""
     return hashlib.sha256(card.model_dump_json().encode()).hexdigest()[:16]
 
 
@@ -78,7 +78,7 @@ def _explain(path: Path, data: dict[str, Any], error: ValidationError) -> str:
     key = ""
     for part in first["loc"]:
         if isinstance(part, int):
-            if isinstance(value, list):  # not a single number that stands for a list
+            if isinstance(value, list):  # a single number in place of a list has no parts
                 value = value[part] if part < len(value) else None
                 name = value.get("name", part) if isinstance(value, dict) else part
                 key += f"[{name}]"
@@ -90,8 +90,8 @@ def _explain(path: Path, data: dict[str, Any], error: ValidationError) -> str:
             value = None
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     expected = {
-        "missing": "this key, which is missing",
-        "extra_forbidden": "no such key (is it misspelt?)",
+        "missing": "a value, but the key is missing",
+        "extra_forbidden": "no such key; check its spelling",
     }.get(first["type"], message[0].lower() + message[1:])
     shown = "" if first["type"] == "missing" else f" = {_short(first['input'])}"
     return f"{path}: {key.lstrip('.')}{shown}: expected {expected}"
@@ -100,6 +100,6 @@ def _explain(path: Path, data: dict[str, Any], error: ValidationError) -> str:
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits (in hexadecimal TOML knows them), or deep nesting
+    except (ValueError, RecursionError):  # thousands of digits, which TOML allows in hexadecimal, or deep nesting
         text = f"a value of type {type(value).__name__} that is too long to show"
     return text if len(text) <= 120 else text[:117] + "..."

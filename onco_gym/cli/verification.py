@@ -43,8 +43,7 @@ def record_command(arguments: argparse.Namespace) -> None:
 
         engine = make_engine(found.card)
         agent = load_agent(engine, arguments.agent, arguments.seed)
-        progress("recording", 0, 0)
-        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent)
+        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
         write_record(arguments.out, engine, kept)
     print(f"wrote {arguments.n:,} episodes of {arguments.agent} to {arguments.out}")
 
@@ -52,16 +51,14 @@ def record_command(arguments: argparse.Namespace) -> None:
 def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import load_agent
+        from onco_gym.agents import engine_of, load_agent
         from onco_gym.foundation.files import write_json
-        from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification import read_record, verify, write_report
-        from onco_gym.verification.records import card_of
         from onco_gym.verification.report import rows, to_json
 
-        engine = make_engine(find_environment(arguments.env or card_of(arguments.episodes)).card)
+        engine = engine_of(arguments.episodes, arguments.env)
         kept = read_record(arguments.episodes, engine)
-        agent = load_agent(engine, arguments.agent, kept.seed) if arguments.agent else None
+        agent = load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
         found = verify(engine, kept, agent, seed=arguments.seed, progress=progress)
         if arguments.json:
             write_json(arguments.json, to_json(engine, found))

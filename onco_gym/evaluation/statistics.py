@@ -5,9 +5,9 @@ Scores are arrays of shape (runs, tasks). Intervals are percentiles of a stratif
 replacement, within each task; tasks are not. Same seed, same interval. One task is a column: ``scores[:, None]``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,13 @@ class Profile:
     share: Floats
     low: Floats
     high: Floats
+
+
+class SeedScores(NamedTuple):
+    """The score of an algorithm that was trained with several seeds."""
+
+    score: Interval  # mean over seeds and patients
+    by_seed: list[float]
 
 
 def interquartile_mean(scores: ArrayLike) -> Any:
@@ -193,6 +200,53 @@ def ratio_interval(
         ratios = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.sign(sums[:, 0]) * np.inf)
     low, high = np.quantile(ratios, _tails(level), method="nearest")
     return Interval(float(a.mean() / b.mean()), float(low), float(high))
+
+
+def scores_over_seeds(
+    returns: Mapping[str, ArrayLike],
+    zero: str,
+    hundred: str,
+    reach: float = 1.0,
+    level: float = LEVEL,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> dict[str, SeedScores]:
+    """Scores of algorithms whose policies, one for each training seed, were all evaluated on the same patients.
+
+    The bootstrap draws patients again, the same ones for all algorithms, and the seeds of each algorithm.
+
+    Args:
+        returns: algorithm to (seeds, patients). Seeds may differ in number; patients are the same, in the same order.
+        zero: the algorithm whose mean return has the score 0.
+        hundred: the algorithm whose mean return has the score 100, or 100 / ``reach``.
+        reach: how far 100 lies from ``zero``, where ``hundred`` lies at 1.
+        level, replicates, seed: see :func:`bootstrap_interval`.
+
+    Raises:
+        StatisticsError: if algorithms differ in their number of patients, or ``hundred`` is not above ``zero``.
+    """
+    values = {name: _checked(some, level, replicates) for name, some in returns.items()}
+    if not {zero, hundred} <= set(values) or len({some.shape[1] for some in values.values()}) != 1:
+        shapes = ", ".join(f"{name} {some.shape}" for name, some in values.items())
+        raise StatisticsError(f"returns are {shapes}: expected {zero} and {hundred} among them, and the same patients for all")
+    bottom, top = values[zero].mean(), values[hundred].mean()
+    if not reach > 0 or top <= bottom:
+        raise StatisticsError(f"{hundred} has {top:.4g} and {zero} {bottom:.4g}, reach is {reach}: expected a way upwards")
+    rng = np.random.default_rng(seed)
+    patients = values[zero].shape[1]
+    weights = rng.multinomial(patients, np.full(patients, 1 / patients), size=replicates) / patients
+    low, high = weights @ values[zero].mean(0), weights @ values[hundred].mean(0)
+    found = {}
+    for name, some in values.items():
+        means = weights @ some.T  # (replicates, seeds)
+        seeds = rng.integers(0, len(some), size=means.shape)
+        above = 100 / reach * (np.take_along_axis(means, seeds, axis=1).mean(1) - low)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = np.where(high > low, above / (high - low), np.sign(above) * np.inf)  # few patients may have no way upwards
+            ends = (float(end) for end in np.quantile(drawn, _tails(level)))
+        by_seed = 100 / reach * (some.mean(1) - bottom) / (top - bottom)
+        found[name] = SeedScores(Interval(float(by_seed.mean()), *ends), by_seed.tolist())
+    return found
 
 
 def _runs_and_tasks(scores: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Atomic files: a file is written completely or not at all."""
 
 import errno
 import json
@@ -16,13 +16,13 @@ from typing import Any
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file to write to; it takes the place of ``path`` if nothing went wrong.
+    """Yield a temporary file that replaces ``path`` if the block succeeds.
 
-    A new file follows the umask, and one that was there keeps its mode. A link stays: the file that it points to is replaced.
-    A pipe, a device and the file that standard output goes to are not replaced, but written to.
+    A new file follows the umask; an existing one keeps its mode. A link stays, and the file it points to is replaced.
+    Pipes, devices and the file behind standard output are written to, not replaced.
 
     Raises:
-        OSError: if ``path`` is a folder, is in none, or cannot be written.
+        OSError: if ``path`` is a folder, its folder does not exist, or it cannot be written.
     """
     target = replaced(path)
     if target is None:
@@ -50,13 +50,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write plain values as JSON, whole or not at all. Numbers must be finite."""
+    """Write plain values as JSON, atomically. Numbers must be finite."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def replaced(path: str | os.PathLike[str]) -> Path | None:
-    """What :func:`replacing` puts a file in the place of, links followed; None where it writes to what is there."""
+    """The file that :func:`replacing` would replace, with links resolved; None if it would write to ``path`` directly."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -65,16 +65,16 @@ def replaced(path: str | os.PathLike[str]) -> Path | None:
 
 
 def _stream(path: str | os.PathLike[str]) -> int | None:
-    """Standard output or standard error, if ``path`` is what it goes to, as /dev/stdout always is."""
+    """The handle of standard output or standard error if it writes to ``path``, as it does to /dev/stdout; else None."""
     for handle in (1, 2):
-        with suppress(OSError):  # it may be closed, and there need not be anything at the path
+        with suppress(OSError):  # the stream may be closed, and the path may not exist
             if os.path.samestat(os.stat(path), os.fstat(handle)):
                 return handle
     return None
 
 
 def _copy(source: Path, path: str | os.PathLike[str]) -> None:
-    stream = _stream(path)  # a file that were opened anew would lose what was printed
+    stream = _stream(path)  # reopening the file would overwrite what was printed
     if stream is not None and sys.stdout is not None:
         sys.stdout.flush()
     try:

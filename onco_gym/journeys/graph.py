@@ -1,6 +1,5 @@
-"""From an episode to a clinical event graph, and whether such a graph can be."""
+"""From an episode to a clinical event graph."""
 
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,59 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
-import numpy as np
 
 from onco_gym.cards import Card
 from onco_gym.cards.schema import Derived, Sourced
 from onco_gym.interfaces.engine import Engine
-from onco_gym.interfaces.render import Snapshot
 from onco_gym.interfaces.single import OncologyEnv, snapshots
-from onco_gym.journeys.events import KINDS, MAX_TEXT, OUTCOMES, RESISTANCE, SIMULATION, JourneyError, check, read_doses
-from onco_gym.knowledge.evidence import EvidenceGraph, Reason
+from onco_gym.journeys.events import KINDS, MAX_TEXT, RESISTANCE, SIMULATION, JourneyError, check
+from onco_gym.journeys.validation import evidence_of
+from onco_gym.journeys.visits import Visit, check_visits, visits_of
+from onco_gym.knowledge.evidence import Reason
 from onco_gym.knowledge.facts import KnowledgeError
-from onco_gym.knowledge.plausibility import history_problems, patient_problems
 
 RESPONSE = -0.3
 """RECIST 1.1: change of the sum of diameters from which a tumour has responded (Eisenhauer, Eur J Cancer 2009;45:228)."""
-
-
-@dataclass(frozen=True)
-class Visit:
-    """A patient at one visit, the start of a cycle. Names are the card's.
-
-    Attributes:
-        cycle: cycles since the first visit, which is 0.
-        given: the regimen of the cycle that ends here; None at the first visit.
-        dose: the share of it that was given, 0..1; 0 for a held cycle.
-        tests: tests with a result by now.
-        diameter: mm, the sum of diameters, if there was a scan.
-        change: of the sum since the start of the line, as a share, if there was a scan.
-        progressed: whether the disease has progressed on the current line.
-        progressions: progressions found so far; by default one for each line that has progressed.
-        severe: the organ class of a grade 3+ event in the cycle, or empty.
-        grades: toxicity grade by organ class.
-        stopped: whether toxicity stopped the regimen for good in this cycle.
-        markers: resistant clones found by now.
-        ecog: ECOG performance status.
-        alive: false at the visit that did not take place.
-        ended: whether follow-up ends here with the patient alive.
-    """
-
-    cycle: int
-    given: str | None = None
-    dose: float = 1.0
-    tests: tuple[str, ...] = ()
-    diameter: float | None = None
-    change: float | None = None
-    progressed: bool = False
-    progressions: int | None = None
-    severe: str = ""
-    grades: Mapping[str, float] = field(default_factory=dict)
-    stopped: bool = False
-    markers: tuple[str, ...] = ()
-    ecog: int | None = None
-    alive: bool = True
-    ended: bool = False
 
 
 def from_episode(env: Any) -> nx.DiGraph:
@@ -91,7 +50,7 @@ def from_actions(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> 
     """
     history, ended = snapshots(engine, row, key, actions)
     patient = engine.cohort.row(engine.card, row)
-    return from_visits(engine.card, patient, list(_visits(engine.card, history, ended)))
+    return from_visits(engine.card, patient, list(visits_of(engine.card, history, ended)))
 
 
 def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Visit]) -> nx.DiGraph:
@@ -105,159 +64,11 @@ def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Vis
     Raises:
         JourneyError: if a visit does not fit the card or the one before it.
     """
-    _check_visits(card, visits)
+    check_visits(card, visits)
     try:
         return _Builder(card, patient_row, visits).build()
     except KnowledgeError as error:
         raise JourneyError(str(error)) from None
-
-
-def validate(card: Card, graph: nx.DiGraph) -> list[str]:
-    """What is wrong with a journey, one message per problem; an empty list for one that can be.
-
-    Beside the form of the graph, this holds the patient and the treatments to :mod:`onco_gym.knowledge.plausibility`, and asks
-    that names are the card's, that findings are the patient's and come after their test, and that nothing follows death.
-    """
-    try:
-        check(graph)
-    except JourneyError as error:
-        return [str(error)]
-    if graph.graph["card"] != card.id:
-        return [f"the journey is of card {graph.graph['card']!r}, expected {card.id!r}"]
-    if graph.graph["cycle_weeks"] != card.cycle_weeks:
-        return [f"cycles of the journey last {graph.graph['cycle_weeks']:g} weeks, expected {card.cycle_weeks:g}"]
-    events = [event for _, event in graph.nodes(data=True)]
-    patient = dict(graph.graph["patient"])
-    strange = patient_problems(card, patient)
-    problems = _name_problems(card, events) + strange + ([] if strange else _finding_problems(card, patient, events))
-    deaths = sorted(event["cycle"] for event in events if event["kind"] == "outcome" and event["name"] == "death")
-    problems += history_problems(card, patient, list(_history(events)), deaths[0] if deaths else None, _results(events))
-    if len(deaths) > 1:
-        problems.append(f"the patient dies {len(deaths)} times, expected once at most")
-    for event in events:
-        if deaths and event["cycle"] > deaths[0] and event["kind"] != "treatment":
-            problems.append(f"{event['label']!r} at cycle {event['cycle']} comes after death at cycle {deaths[0]}")
-    return problems
-
-
-def _history(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, float]]:
-    """(cycle, regimen, dose) of every treated cycle, in order of time."""
-    for event in sorted((event for event in events if event["kind"] == "treatment"), key=lambda event: event["cycle"]):
-        yield from ((event["cycle"] + number, event["name"], dose) for number, dose in enumerate(read_doses(event)))
-
-
-def _results(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The cycle of each test's first result."""
-    found: dict[str, int] = {}
-    for event in events:
-        if event["kind"] == "test":
-            found[event["name"]] = min(event["cycle"], found.get(event["name"], event["cycle"]))
-    return found
-
-
-def _name_problems(card: Card, events: Sequence[Mapping[str, Any]]) -> list[str]:
-    evidence = _evidence(card)
-    names: dict[str, Sequence[str]] = {
-        "test": [test.name for test in card.tests],
-        "biomarker": [*evidence.alterations, *(clone.name for clone in card.clones[1:])],
-        "toxicity": [organ.name for organ in card.organs],
-        "symptom": ["ecog"],
-        "scan": ["scan"],
-        "outcome": OUTCOMES,
-    }
-    problems = []
-    for event in events:
-        allowed = names.get(event["kind"])
-        if allowed is not None and event["name"] not in allowed:
-            problems.append(f"{event['kind']} {event['name']!r} at cycle {event['cycle']}: expected one of {', '.join(allowed)}")
-        if event["source"] not in card.sources and event["source"] != SIMULATION:
-            problems.append(f"{event['label']!r} has source {event['source']!r}, expected one of the card's or {SIMULATION!r}")
-    return problems
-
-
-def _finding_problems(card: Card, patient: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
-    evidence = _evidence(card)
-    present, tested = evidence.present(patient), _results(events)
-    problems = []
-    for event in events:
-        if event["kind"] != "biomarker" or event["name"] not in evidence.alterations:
-            continue
-        node = evidence.graph.nodes[f"alteration:{event['name']}"]
-        if node["variable"] in patient and event["name"] not in present:
-            problems.append(f"{event['name']} is found at cycle {event['cycle']}, but the patient does not have it")
-        if node["test"] and tested.get(node["test"], np.inf) > event["cycle"]:
-            problems.append(f"{event['name']} is found at cycle {event['cycle']}, expected a result of {node['test']} by then")
-    return problems
-
-
-@functools.lru_cache(maxsize=8)
-def _evidence(card: Card) -> EvidenceGraph:
-    return EvidenceGraph(card)
-
-
-def _visits(card: Card, history: Sequence[Snapshot], ended: bool) -> Iterator[Visit]:
-    """What an environment kept, as visits. Between two visits that are several cycles apart, only what was given is known."""
-    regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
-    before, earlier = history[0].state, Visit(0)
-    for number, snapshot in enumerate(history):
-        state = snapshot.state
-        last, alive, scanned = int(state.last[0]), bool(state.alive[0] > 0.5), bool(state.since_scan[0] == 0)
-        cycle, cycles = int(state.cycle[0]), max(int(state.cycle[0] - before.cycle[0]), 1)
-        received = (float(state.exposure[last, 0]) - float(before.exposure[last, 0])) / cycles
-        given = regimens[last] if last >= 0 else None
-        dose = min(max(received, 0.0), 1.0) if last >= 0 else 1.0
-        known = {"tests": earlier.tests, "markers": earlier.markers, "progressions": earlier.progressions}
-        going_on = earlier.progressed and given == earlier.given
-        for between in range(cycle - cycles + 1, cycle):
-            yield Visit(between, given, dose, progressed=going_on, **known)  # type: ignore[arg-type] # of several types
-        earlier = Visit(
-            cycle=cycle,
-            given=given,
-            dose=dose,
-            tests=tuple(test.name for test, at in zip(card.tests, state.result_cycle[:, 0], strict=True) if at <= state.cycle[0]),
-            diameter=float(state.diameter[0]) if scanned else None,
-            change=float(state.diameter[0] / state.baseline[0] - 1) if scanned else None,
-            progressed=bool(state.progressed[0] > 0.5),
-            progressions=round(float(state.failed[0])),
-            severe=organs[int(np.argmax(state.toxicity[:, 0]))] if state.held[0] > 0.5 else "",
-            grades={organ: float(grade) for organ, grade in zip(organs, state.toxicity[:, 0], strict=True)},
-            stopped=bool(state.barred.sum() > before.barred.sum()),
-            markers=tuple(clone.name for clone, found in zip(card.clones[1:], state.marker[:, 0], strict=True) if found > 0.5),
-            ecog=int(np.floor(state.performance[0] + 0.5)),
-            alive=alive,
-            ended=ended and alive and number == len(history) - 1,
-        )
-        yield earlier
-        before = state
-
-
-def _check_visits(card: Card, visits: Sequence[Visit]) -> None:
-    if not visits:
-        raise JourneyError("there are no visits, expected at least the first visit")
-    allowed = {
-        "regimen": {regimen.name for regimen in card.regimens},
-        "test": {test.name for test in card.tests},
-        "organ class": {organ.name for organ in card.organs},
-        "clone": {clone.name for clone in card.clones[1:]},
-    }
-    for number, visit in enumerate(visits):
-        where = f"visit {number}"
-        if not isinstance(visit, Visit):
-            raise JourneyError(f"{where} is {type(visit).__name__}, expected a Visit")
-        if visit.cycle != number:
-            raise JourneyError(f"{where} is of cycle {visit.cycle!r}, expected every cycle once, from 0")
-        if (visit.given is None) != (number == 0):
-            raise JourneyError(f"{where} has given {visit.given!r}, expected None at the first visit and a regimen afterwards")
-        if not isinstance(visit.dose, int | float) or not 0 <= visit.dose <= 1:
-            raise JourneyError(f"{where} has dose {visit.dose!r}, expected a share in 0..1")
-        if number and not visits[number - 1].alive:
-            raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more visits")
-        named = [("test", name) for name in visit.tests] + [("clone", name) for name in visit.markers]
-        named += [("organ class", name) for name in (visit.severe, *visit.grades) if name]
-        named += [("regimen", visit.given)] if visit.given is not None else []
-        for what, name in named:
-            if name not in allowed[what]:
-                raise JourneyError(f"{where} names {what} {name!r}, expected one of {', '.join(sorted(allowed[what]))}")
 
 
 @dataclass
@@ -285,7 +96,7 @@ class _Builder:
 
     def __init__(self, card: Card, row: Mapping[str, Any], visits: Sequence[Visit]) -> None:
         self._card, self._row, self._visits = card, dict(row), visits
-        self._evidence = _evidence(card)
+        self._evidence = evidence_of(card)
         self._regimens = {regimen.name: regimen for regimen in card.regimens}
         self._events: dict[str, _Event] = {}
         self._causes: dict[tuple[str, str], None] = {}

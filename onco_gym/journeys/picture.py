@@ -52,7 +52,7 @@ LETTER = 0.062  # inches a letter takes at the font size of labels
 Event = Mapping[str, Any]
 
 
-def draw(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
+def draw(path: str | os.PathLike[str], graph: nx.DiGraph) -> None:
     """Draw a journey and write it to ``path``, whole or not at all; the ending says the format (png, svg, pdf).
 
     Raises:

@@ -32,7 +32,7 @@ TERMS: Mapping[str, Term] = {
 UNITS = {
     "outcome": "quality-adjusted life years",
     "guideline": "guideline points",
-    "fairness": "nats of group_divergence, negative",
+    "fairness": "nats of divergence, negative",
     "carbon": "tonnes CO2e, negative",
 }
 

@@ -20,7 +20,7 @@ def rows(found: Verification) -> list[tuple[str, str]]:
     """The figures over all episodes, as text."""
     n = len(found.value)
     regret, weeks = found.mean_regret(), found.mean_weeks()
-    lived, again = (found.record.decisions >= 0).sum(), found.repeated
+    lived, again = found.record.lengths.sum(), found.repeated
 
     def spread(mean: float, low: float, high: float, digits: int) -> str:
         return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" if n > 1 else f"{mean:.{digits}f}"
@@ -45,7 +45,7 @@ def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
     names = engine.scenario.regimens
     episodes = []
     for i, patient in enumerate(found.record.patients):
-        length = int((found.record.decisions[:, i] >= 0).sum())
+        length = int(found.record.lengths[i])
         episodes.append(
             {
                 "patient": int(patient),
@@ -66,7 +66,7 @@ def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
                 "reasons": [vars(reason) for reason in found.reasons[i]],
             }
         )
-    about = {"card": engine.card.id, "agent": found.record.agent, "seed": found.record.seed, "level": LEVEL}
+    about = {"stamp": found.record.stamp.to_json(), "agent": found.record.agent, "seed": found.record.seed, "level": LEVEL}
     regret, weeks = found.mean_regret(), found.mean_weeks()
     whole = {"regret": [_number(x) for x in regret], "weeks_lost": [_number(x, 2) for x in weeks]}
     return {**about, "overall": whole, "episodes": episodes}
@@ -104,7 +104,7 @@ def write_report(path: str | os.PathLike[str], engine: Engine, found: Verificati
 
 
 def _row(found: Verification, i: int) -> tuple[str, ...]:
-    length = int((found.record.decisions[:, i] >= 0).sum())
+    length = int(found.record.lengths[i])
     low, high = found.regret_interval[:, i]
     return (
         str(found.record.patients[i]),
@@ -135,7 +135,7 @@ def _episode(engine: Engine, found: Verification, i: int) -> str:
 def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
     """One episode: what was done over what would have been best, the tumour under both, value lost over time."""
     titles = [regimen.name.replace("_", " ") for regimen in engine.card.regimens]
-    length = int((found.record.decisions[:, i] >= 0).sum())
+    length = int(found.record.lengths[i])
     until = int(np.clip(max(length, (found.instead.alive[:, i] > 0.2).sum()) + 2, 6, engine.horizon))
     done = np.where(np.arange(len(found.optimal)) < length, _padded(found, i), -1)[:until]
     best = found.optimal[:until, i]
@@ -174,7 +174,7 @@ def _look(number: int) -> dict[str, Any]:
 
 def _padded(found: Verification, i: int) -> Any:
     row = np.full(len(found.optimal), -1, np.int32)
-    row[: len(found.record.decisions)] = found.record.decisions[:, i]
+    row[: len(found.record.actions)] = found.record.actions[:, i]
     return row
 
 

@@ -5,18 +5,15 @@ sequences, what was done and what would have been best, are then played under th
 regret, and its interval says how well it is known.
 """
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from onco_gym.agents import Agent, rollout
-from onco_gym.cards.load import digest
+from onco_gym.agents import Agent, play
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine
@@ -27,6 +24,7 @@ from onco_gym.verification.reasons import LostValue, explain
 from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import Record
 from onco_gym.verification.relaxed import climb
+from onco_gym.verification.solutions import Solutions, marks
 from onco_gym.verification.solver import BRIEF, LANES, THOROUGH, Effort, Plans, by_lines, improve, permitted, totals_of
 
 Floats = NDArray[np.float32]
@@ -37,14 +35,10 @@ LEVEL = 0.9
 """Of intervals."""
 SUSPECT = 25.0
 """Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
-KEPT = 20_000
-"""Solved patients that are remembered."""
 
 SETTLED = 16
 """Draws of chance over which ``mode="drawn"`` takes the mean, death being weighed."""
 SETTLE = Effort(islands=0, moves=64, rounds=24, patience=8)
-
-_solved: OrderedDict[bytes, tuple[NDArray[np.int32], float]] = OrderedDict()
 
 
 def optimal(
@@ -59,6 +53,7 @@ def optimal(
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
     warm: bool = True,
+    known: Solutions | None = None,
 ) -> Plans:
     """The best sequences of decisions for patients.
 
@@ -75,14 +70,16 @@ def optimal(
         seed: of what is tried at random.
         among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
         warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
+        known: patients that were solved before, which are not solved again; those that are solved now are added. Hindsight,
+            ``starts`` and ``among`` make no use of it.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     reading: Reading = "sampled" if mode == "hindsight" else "expected"
-    plain = mode != "hindsight" and not starts and among is None
-    marks = _marks(engine, who, count, (mode, length, effort, iterations, seed, warm)) if plain else None
-    if marks and all(mark in _solved for mark in marks):
-        rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
-        return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
+    names: list[bytes] = []
+    if known is not None and mode != "hindsight" and not starts and among is None:
+        names = marks(engine, who, count, (mode, length, effort, iterations, seed, warm))
+        if (plans := known.recall(names)) is not None:
+            return plans
     network = network_for(engine) if warm else None
     shortlist = network.shortlist(engine, who, count, among=among) if network is not None else None
     lines, tried = by_lines(engine, who, count, length, effort.lines, among, shortlist=shortlist)
@@ -96,20 +93,9 @@ def optimal(
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
         settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
         plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
-    if marks:
-        for i, mark in enumerate(marks):
-            _solved[mark] = plans.decisions[:, i].copy(), float(plans.value[i])
-        while len(_solved) > KEPT:
-            _solved.popitem(last=False)
+    if known is not None and names:
+        known.keep(names, plans)
     return Plans(plans.decisions, plans.value, plans.tried + tried)
-
-
-def _marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[bytes]:
-    """What each patient's solution is remembered by: card, weights, what was ``asked``, the patient."""
-    rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
-    size = who.key.shape[0] // n
-    about = repr((digest(engine.card), sorted(engine.weights.items()), asked)).encode()
-    return [hashlib.sha256(about + rows[:, i * size : (i + 1) * size].tobytes()).digest() for i in range(n)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,34 +157,40 @@ class Verification:
 
 def verify(
     engine: Engine,
-    episodes: Record,
+    record: Record,
     agent: Agent | None = None,
     effort: Effort = BRIEF,
     seed: int = 0,
     progress: Progress = silent,
+    known: Solutions | None = None,
 ) -> Verification:
     """Score episodes against the decisions that would have been best.
 
     Args:
         engine: the environment that they come from; its actions must be regimens.
-        episodes: see :func:`onco_gym.verification.record_episodes`.
+        record: see :func:`onco_gym.record_episodes` and :func:`onco_gym.read_record`.
         agent: who is said to have decided. It treats the patients once more, and decisions that it does not repeat are counted.
         effort: how long to look for the best sequence.
         seed: of the draws of chance, and of what is tried at random.
         progress: told at the start of every stage.
+        known: patients that were solved before; see :func:`optimal`.
+
+    Raises:
+        StampError: if the record was made with another card, cohort, weights or horizon.
     """
+    record.stamp.check(engine.stamp)
     stages = iter(range(8))
 
     def stage(name: str) -> None:
         progress(name, next(stages), 7)
 
-    n, horizon, holiday = episodes.decisions.shape[1], engine.horizon, engine.scenario.holiday
-    who = episodes.who(engine)
+    n, horizon, holiday = record.actions.shape[1], engine.horizon, engine.scenario.holiday
+    who = record.who(engine)
     done = np.full((horizon, n), holiday, np.int32)
-    done[: len(episodes.decisions)] = np.where(episodes.decisions >= 0, episodes.decisions, holiday)
-    lengths = (episodes.decisions >= 0).sum(0).astype(np.int32)
+    done[: len(record.actions)] = np.where(record.actions >= 0, record.actions, holiday)
+    lengths = record.lengths.astype(np.int32)
     stage("best decisions")
-    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed)
+    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed, known=known)
     stage("what could have followed")
     # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
     brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
@@ -214,16 +206,16 @@ def verify(
     stage("hindsight")
     late = improve(engine, who, [done, plans.decisions], "sampled", brief, seed)
     stage("fit to what was seen")
-    claimed = misfit(engine, who, episodes.observed, episodes.decisions).sum(0)
-    inferred = reconstruct(engine, who, episodes.observed)
+    claimed = misfit(engine, who, record.observed, record.actions).sum(0)
+    inferred = reconstruct(engine, who, record.observed)
     stage("reasons")
-    lived = episodes.decisions >= 0
+    lived = record.actions >= 0
     inside = own.verdict[: len(lived)] >= VERDICTS.index("later")
     reasons = explain(engine, who, done, plans.decisions, lengths, was, instead)
     stage("done")
     differs = (own.given[: len(lived)] != plans.decisions[: len(lived)]) & lived
     return Verification(
-        record=episodes,
+        record=record,
         value=was.worth.sum(0),
         best=plans.value,
         hindsight=late.value,
@@ -239,14 +231,13 @@ def verify(
         instead=instead,
         suspicion=np.maximum(claimed - inferred.misfit, 0),
         reasons=reasons,
-        repeated=None if agent is None else repeated(engine, episodes, agent),
+        repeated=None if agent is None else repeated(engine, record, agent),
     )
 
 
-def repeated(engine: Engine, episodes: Record, agent: Agent) -> Floats:
+def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:
     """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not: then courses part."""
-    given = rollout(engine, agent, int(episodes.patients.max()) + 1, episodes.seed).given[:, episodes.patients]
-    claimed = episodes.decisions
+    given, claimed = play(engine, agent, record.origin).given, record.actions
     again = np.full(claimed.shape, -1, np.int32)
     again[: len(given)] = given[: len(claimed)]
     lived = claimed >= 0

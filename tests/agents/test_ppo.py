@@ -12,10 +12,12 @@ SMALL = {"envs": 256, "length": 16, "batches": 4, "hidden": (32,)}
 
 
 def test_it_learns():
-    engine, seen = make_engine("nsclc"), []
-    agent = train(engine, PpoSettings(steps=250_000, **SMALL), on_round=seen.append)
-    assert [one.steps for one in seen] == [4096 * (turn + 1) for turn in range(62)]
-    assert seen[-1].entropy < seen[0].entropy
+    engine, told = make_engine("nsclc"), []
+    agent = train(engine, PpoSettings(steps=250_000, **SMALL), progress=lambda stage, done, total: told.append((done, total)))
+    steps = [4096 * (turn + 1) for turn in range(62)]
+    assert [one.steps for one in agent.curve] == steps
+    assert told == [(done, steps[-1]) for done in steps]
+    assert agent.curve[-1].entropy < agent.curve[0].entropy
     learned, random = (rollout(engine, one, 1000, seed=7).returns for one in (agent, RandomAgent()))
     half = 1.96 * np.sqrt((learned.var() + random.var()) / 1000)
     assert learned.mean() - random.mean() > half + 0.1

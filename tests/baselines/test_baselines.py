@@ -3,8 +3,10 @@
 import json
 
 import pytest
+
 import run
 import table
+from onco_gym.cards import card_files
 
 SMALL = {
     "jax_ppo": {"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
@@ -51,14 +53,33 @@ def test_runs_are_kept_and_made_into_tables(kept):
     assert "| PPO (JAX) |" in table.table(list(rows.values()))
 
 
+def names(baselines, *kinds):
+    return {name for kind in kinds or baselines for name in baselines[kind]}
+
+
 def test_every_baseline_has_its_settings():
-    runs = run.planned([f"{name}-v0" for name in run.DISEASES], None, None, None)
-    assert {one.algorithm for one in runs} == {*run.UNTRAINED, *run.REGIMENS}
-    assert all(one.settings for one in runs if one.algorithm not in run.UNTRAINED)
-    assert sum(one.algorithm == "ppo" for one in runs) >= 5 * 4
-    assert set(table.NAMES) == {*run.UNTRAINED, *run.REGIMENS, *run.DOSES}
-    doses = run.planned(["NSCLC-Dose-v0"], None, 5, None)
+    environments = run.environments("regimen")
+    assert len(environments) == len(card_files())
+    runs = run.planned(environments, None, None)
+    assert {one.algorithm for one in runs} == names(run.UNTRAINED, "regimen") | names(run.TRAINED, "regimen")
+    assert all(one.settings for one in runs if one.trained)
+    assert sum(one.algorithm == "ppo" for one in runs) >= 5 * len(environments)
+    assert set(table.NAMES) == names(run.UNTRAINED) | names(run.TRAINED)
+    doses = run.planned(["NSCLC-Dose-v0"], None, 5)
     assert {one.algorithm for one in doses} == {"random", "constant", "guideline", "sac"}
+
+
+def test_every_run_that_is_kept_is_done_and_wanted():
+    """A run that is no longer recognised would be made again, and that takes hours."""
+    runs = run.planned([name for kind in run.TRAINED for name in run.environments(kind)], None, None)
+    assert {one.file for one in runs} == set(run.RUNS.glob("*/*/*.json"))
+    assert [one.file for one in runs if not one.is_done()] == []
+
+
+def test_the_page_is_what_the_runs_say():
+    every = table.scored(table.read())
+    scores = table.together({name: every[name] for name in run.environments("regimen")})
+    assert table.page(every, scores, profiled=True) == table.PAGE.read_text(), "run python baselines/table.py"
 
 
 def test_a_broken_run_is_run_again(kept):

@@ -117,6 +117,13 @@ def test_commands_in_the_text_parse(page):
             assert words[1] in make_parser().format_help()
 
 
+def test_commands_of_the_makefile_parse(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for command in re.findall(r"\$\(BIN\)/onco-gym ([^\n\"]+)", (ROOT / "Makefile").read_text()):
+        make_parser().parse_args(shlex.split(command))
+
+
 def test_pages_link_to_what_is_there():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):

@@ -6,7 +6,7 @@ import pytest
 
 from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
-from onco_gym.evaluation import yardstick as module
+from onco_gym.evaluation import yardsticks
 from onco_gym.evaluation.yardsticks import measure, read_yardstick, write_yardstick, yardstick, yardstick_file
 from onco_gym.interfaces.engine import make_engine
 
@@ -53,9 +53,9 @@ def test_a_guideline_no_better_than_random_is_no_yardstick(tmp_path):
 
 @pytest.mark.slow
 def test_measuring_is_the_same_every_time_and_survives_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "AT_ONCE", 8)
+    monkeypatch.setattr(yardsticks, "AT_ONCE", 8)
     engine, done = make_engine("melanoma", horizon=6), []
-    found = measure(engine, 16, 5, lambda count, of: done.append((count, of)))
+    found = measure(engine, 16, 5, lambda stage, count, total: done.append((count, total)))
     assert done == [(8, 16), (16, 16)]
     assert found == measure(engine, 16, 5)
     write_yardstick(tmp_path / "yardsticks" / "card.json", found)

@@ -124,7 +124,7 @@ def test_an_error_of_the_function_comes_through():
 def test_what_cannot_be_used_is_refused_in_one_line(monkeypatch):
     with pytest.raises(WorkError, match="expected one of local, ray"):
         spread(double, [1], "dask")
-    with pytest.raises(WorkError, match="needs the engine ray"):
+    with pytest.raises(WorkError, match="address is 'here:1', which needs workers='ray', but workers is 'local'"):
         spread(double, [1], "local", "here:1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(WorkError, match=r"pip install .onco_gym\[ray\]"):

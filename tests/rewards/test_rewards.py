@@ -431,7 +431,7 @@ def test_terms_that_are_not_wanted_are_zero():
         assert reward == pytest.approx(info["reward_terms"]["outcome"])
         assert [info["reward_terms"][name] for name in NAMES[1:]] == [0, 0, 0]
         assert info["carbon_kg"] == 0
-    with pytest.raises(ValueError, match="terms are .*kindness.*expected a list with some of"):
+    with pytest.raises(ValueError, match=r"terms are .*kindness.*expected a list with some of"):
         gym.make("onco_gym/NSCLC-v0", terms=("kindness",))
 
 

@@ -468,7 +468,7 @@ def test_immunotherapy_shows_its_plateau():
         ("print(1)", "", "docetaxel", "not allowed"),
         ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
         ("EGFR_L858", "", "docetaxel", "names 'EGFR_L858'"),
-        ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "asked for|could enrol"),
+        ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "expected at least|could enrol"),
     ],
 )
 def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said):

@@ -1,8 +1,9 @@
 """What docs/verification.md says of inverse verification, on every card; slow."""
 
 import pytest
-import verification as figures
 from conftest import CARDS
+
+import verification as figures
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("card", CARDS)]
 

@@ -1,4 +1,4 @@
-"""Draw the trade-offs between rewards, and renew the generated parts of docs/rewards.md.
+"""Renew the generated parts of docs/rewards.md, and draw the trade-offs between rewards. Part of ``make docs``.
 
 For each of several weightings of the rewards, a small policy is searched by the cross-entropy method; then all of them treat the
 same new patients. One core, a few minutes, the same result for the same seed and cards.
@@ -6,30 +6,27 @@ same new patients. One core, a few minutes, the same result for the same seed an
 
 import functools
 import json
-import re
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from build import NOTE, ROOT, table
 from rich.progress import track
 
 from onco_gym.agents import load_agent, rollout
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import ITEMS, footprint
-from onco_gym.foundation.units import WEEKS_PER_YEAR
+from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
 from onco_gym.interfaces.single import OncologyEnv
 from onco_gym.rewards import TERMS, Tally, card_weights, hear
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Journey
+from pages import DOCS, IMAGES, NOTE, parser, renew, table
 
-PAGE = ROOT / "docs" / "rewards.md"
-PICTURE = ROOT / "docs" / "images" / "pareto_nsclc.png"
+PAGE, PICTURE = DOCS / "rewards.md", IMAGES / "pareto_nsclc.png"
 SEED, CANDIDATES, ELITE, PATIENTS, ROUNDS = 0, 48, 10, 128, 15
 JUDGED = 2048  # new patients, whom no search has seen
 
@@ -107,7 +104,7 @@ def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.
         journey, tally, outcome = engine.cycle(journey, tally, choice)
         return (journey, tally, terms + outcome.terms, lived + outcome.lived), None
 
-    journey = engine.begin(*engine.draw(seat)).journey
+    journey = engine.begin(engine.draw(seat)).journey
     nothing: tuple[Journey, Tally, jax.Array, jax.Array] = (
         journey,
         engine.tally(),
@@ -239,7 +236,7 @@ def front_table(found: Mapping[str, Result]) -> str:
                 f"{mean['carbon_kg']:.0f}",
                 f"{mean['guideline']:.1f}",
                 f"{mean['guideline'] / mean['cycles']:.2f}",
-                f"{mean['cycles'] * 3 / 4.348:.1f}",
+                f"{mean['cycles'] * 3 / WEEKS_PER_MONTH:.1f}",
                 ", ".join(axis for axis, names in fronts.items() if name in names) or "-",
             )
         )
@@ -342,23 +339,12 @@ def footprints() -> str:
     return "\n".join(table(head, rows)).strip()
 
 
-def renew(page: Path, parts: Mapping[str, str]) -> None:
-    """Put each text between its markers on the page."""
-    text = page.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        text, count = re.subn(
-            rf"(<!-- {name}:.*?-->\n).*?(<!-- end of {name} -->)", lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
-        )
-        if count != 1:
-            raise SystemExit(f"{page} has {count} places for {name!r}, expected one")
-    page.write_text(text, encoding="utf-8")
-
-
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Search, draw, write."""
+    parser(__file__, __doc__).parse_args(arguments)
     found = sweep(make_engine("nsclc"))
     draw(found)
-    renew(PAGE, {"example": example(), "footprints": footprints(), "front": front_table(found)})
+    renew(PAGE, __file__, {"example": example(), "footprints": footprints(), "front": front_table(found)})
     return 0
 
 

@@ -1,0 +1,58 @@
+"""What a fresh process takes: seconds to start, and memory. Import this module before onco_gym."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+assert "onco_gym" not in sys.modules, "onco_gym has changed the environment by now: import fresh first"
+ENVIRONMENT = os.environ.copy()  # for fresh processes and peers: as it is before onco_gym sets XLA_FLAGS
+ENVIRONMENT.pop("JAX_COMPILATION_CACHE_DIR", None)  # a cache would hide what compiling costs
+ENV_ID = "onco_gym/NSCLC-v0"
+
+STARTUP = f"""
+import time
+start = time.perf_counter()
+import onco_gym
+imported = time.perf_counter()
+import gymnasium as gym
+env = gym.make("{ENV_ID}")
+env.reset(seed=0)
+ready = time.perf_counter()
+env.step(0)
+stepped = time.perf_counter()
+import json
+print(json.dumps([imported - start, ready - imported, stepped - ready]))
+"""
+
+MEMORY = f"""
+import json, pathlib, sys
+import gymnasium as gym, numpy as np, onco_gym
+num_envs, steps = int(sys.argv[1]), int(sys.argv[2])
+envs = gym.make_vec("{ENV_ID}", num_envs=num_envs, vectorization_mode="vector_entry_point")
+envs.reset(seed=0)
+rng = np.random.default_rng(0)
+for _ in range(steps):
+    result = envs.step(rng.integers(envs.single_action_space.n, size=num_envs))
+rss = peak = None
+try:
+    import psutil
+    memory = psutil.Process().memory_info()
+    rss, peak = memory.rss, getattr(memory, "peak_wset", None)
+except ImportError:
+    pass
+status = pathlib.Path("/proc/self/status")
+if status.exists():  # Linux, where psutil knows no peak, and ru_maxrss counts the memory of the parent too
+    peak = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+print(json.dumps(dict(envs=num_envs, rss=rss, peak=peak, step_compiled=envs.engine.step._cache_size())))
+"""
+
+
+def fresh(program: str, *arguments: int) -> Any:
+    """What ``program`` prints, as JSON, in a new process."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"a fresh process failed:\n{done.stderr}")
+    return json.loads(done.stdout)
