@@ -181,7 +181,7 @@ def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, li
 
 
 def together(every: Mapping[str, list[Entry]]) -> dict[str, Floats]:
-    """(seeds, environments) scores of the algorithms that were run in every environment, but for the two that the score is measured by."""
+    """(seeds, environments) scores of the algorithms that were run in every environment, without random and guideline."""
     scores = {}
     for algorithm in NAMES:
         rows = [row for entries in every.values() for row in entries if row.algorithm == algorithm]

@@ -7,9 +7,9 @@ import sys
 import threading
 
 import pytest
+from onco_gym.cli.common import target
 
 from onco_gym.cli import main
-from onco_gym.cli.common import target
 from onco_gym.foundation.files import replacing
 
 

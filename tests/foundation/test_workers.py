@@ -157,7 +157,8 @@ def test_a_cluster_that_runs_already_is_joined_and_left_running():
 import subprocess, sys, ray
 from onco_gym.foundation.workers import spread
 address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
-other = f"import ray; from onco_gym.foundation.workers import spread; print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
+other = "import ray; from onco_gym.foundation.workers import spread; "
+other += f"print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
 print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
 print(spread(len, ["abc"], "ray"), ray.is_initialized())
 """
