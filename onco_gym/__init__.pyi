@@ -1,5 +1,6 @@
 from onco_gym.agents import Agent as Agent
 from onco_gym.agents import Episodes as Episodes
+from onco_gym.agents import EpisodesError as EpisodesError
 from onco_gym.agents import export as export
 from onco_gym.agents import load_agent as load_agent
 from onco_gym.agents import read_episodes as read_episodes

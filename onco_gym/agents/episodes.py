@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Origin, Outcome
+from onco_gym.interfaces.engine import Engine, Origin, Outcome, batch_size
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.rewards import TERMS, GroupDivergence, Tally, group_divergence
@@ -133,8 +133,8 @@ def play(
     keep_steps: bool = False,
 ) -> Episodes:
     """As :func:`rollout`, for any patients of the engine's cohort with any chance."""
-    encounter, observation, mask = engine.receive(origin)
-    n = len(mask)
+    n = len(origin.row)
+    encounter, observation, mask = _admitted(engine, origin)
     tally = engine.tally()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
@@ -148,37 +148,40 @@ def play(
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
+
+    def ours(values: jax.Array) -> NDArray[Any]:
+        return np.asarray(values)[..., :n]
+
     # Where the episode has ended nothing is left to decide, which spares an agent that thinks long.
     plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
     nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
     for cycle in range(engine.horizon):
-        seen, allowed = np.asarray(observation), np.asarray(mask)
+        seen, allowed = np.asarray(observation)[:n], np.asarray(mask)[:n]
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
-        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, choice)
+        filled = np.resize(choice, (len(observation), *choice.shape[1:]))
+        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, filled)
         if keep_observations:
             kept.append(seen)
         if keep_steps:
             likely = None if chances is None else np.asarray(chances(seen, allowed), np.float32)
-            made = (outcome.reward, outcome.terms, outcome.carbon_kg)
-            steps.append((seen, allowed, *map(np.asarray, made), likely))
+            steps.append((seen, allowed, *map(ours, (outcome.reward, outcome.terms, outcome.carbon_kg)), likely))
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
-        given.append(np.where(under_way, np.asarray(outcome.given), -1))
-        verdicts.append(np.where(under_way, np.asarray(outcome.verdict.code), -1))
-        time, progressed, change, line = np.asarray(extra)
-        lived, harm = np.asarray(outcome.lived), np.asarray(outcome.severe)
-        cost += np.where(under_way, np.asarray(outcome.cost), 0)
-        carbon_kg += np.where(under_way, np.asarray(outcome.carbon_kg), 0)
-        terms += np.where(under_way, np.asarray(outcome.terms), 0)
-        returns += np.where(under_way, np.asarray(outcome.reward), 0)
-        weeks += np.where(under_way, lived * cycle_weeks, 0)
-        now = np.asarray(outcome.terminated)
+        given.append(np.where(under_way, ours(outcome.given), -1))
+        verdicts.append(np.where(under_way, ours(outcome.verdict.code), -1))
+        time, progressed, change, line = ours(extra)
+        cost += np.where(under_way, ours(outcome.cost), 0)
+        carbon_kg += np.where(under_way, ours(outcome.carbon_kg), 0)
+        terms += np.where(under_way, ours(outcome.terms), 0)
+        returns += np.where(under_way, ours(outcome.reward), 0)
+        weeks += np.where(under_way, ours(outcome.lived) * cycle_weeks, 0)
+        now = ours(outcome.terminated)
         event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
         progression[event] = np.where(now, weeks, time * cycle_weeks)[event]
         best = np.where(under_way & ~now & (line <= 1), np.minimum(best, change), best)
-        severe |= under_way & (harm > 0.5)
+        severe |= under_way & (ours(outcome.severe) > 0.5)
         died |= under_way & now
-        under_way &= ~(now | np.asarray(outcome.truncated))
+        under_way &= ~(now | ours(outcome.truncated))
         progress("cycles", cycle + 1, engine.horizon)
         if not under_way.any():
             break
@@ -200,8 +203,19 @@ def play(
         best_change=best,
         severe=severe,
         fairness=group_divergence(engine.scenario, tally),
-        steps=_steps(steps, np.asarray(observation), np.asarray(mask), np.array(given)) if keep_steps else None,
+        steps=_steps(steps, np.asarray(observation)[:n], np.asarray(mask)[:n], np.array(given)) if keep_steps else None,
     )
+
+
+def _admitted(engine: Engine, origin: Origin) -> tuple[Encounter, jax.Array, jax.Array]:
+    """The first visit of n patients, in a batch of a compiled size. The patients who fill it up are dead and count nowhere."""
+    n = len(origin.row)
+    everybody = np.resize(np.arange(n), batch_size(n))
+    encounter, observation, mask = engine.receive(Origin(*(np.asarray(part)[everybody] for part in origin)))
+    alive = np.array(encounter.journey.state.alive)
+    alive[n:] = 0
+    state = encounter.journey.state._replace(alive=jnp.asarray(alive))
+    return encounter._replace(journey=encounter.journey._replace(state=state)), observation, mask
 
 
 def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bool_], given: NDArray[np.int32]) -> Steps:

@@ -79,7 +79,7 @@ class Script:
 
 
 def replay(engine: Engine, episodes: Episodes | Script, progress: Progress = silent) -> Episodes:
-    """Play episodes again. All that comes of them is the same to the last bit.
+    """Play episodes again. On the same machine, all that comes of them is the same to the last bit.
 
     Args:
         engine: the environment that they were made with.
@@ -176,7 +176,7 @@ def engine_of(
     plain = stamp.environment.removesuffix("-v0")
     kind = next((name for name, entry in KINDS.items() if entry.suffix and plain.endswith(entry.suffix)), "regimen")
     with naming(path):
-        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind)
+        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms)
         stamp.check(engine.stamp)
     return engine
 

@@ -163,6 +163,7 @@ class Engine:
             cohort_digest=self.cohort.digest,
             weights=self.weights,
             horizon=self.horizon,
+            terms=tuple(sorted(self.terms)),
             version=__version__,
         )
 
@@ -318,6 +319,15 @@ def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
+
+
+def batch_size(n: int) -> int:
+    """The size of the batch in which ``n`` patients are simulated together: 256, 384, 512, 768, 1024, and so on.
+
+    Every size of batch is compiled anew, which takes longer than most simulations. With few sizes, little is compiled.
+    """
+    power = 256 << max(0, (n - 1).bit_length() - 8)
+    return power if n <= 256 or n > power * 3 // 4 else power * 3 // 4
 
 
 def checked_seed(seed: Any) -> int:

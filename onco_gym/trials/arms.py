@@ -20,6 +20,7 @@ from onco_gym.cards.expressions import ExpressionError, parse
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import Params, Scenario, scenario, schedule
 from onco_gym.foundation.units import WEEKS_PER_MONTH
+from onco_gym.interfaces.engine import batch_size
 from onco_gym.patients import Cohort, CohortError, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
@@ -101,7 +102,7 @@ class ArmCourse(NamedTuple):
 
 
 def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: int) -> ArmCourse:
-    """Run one arm; compiled once per card and number of patients.
+    """Run one arm. It is compiled once per card and :func:`onco_gym.interfaces.engine.batch_size`.
 
     Args:
         layout: static side of the card.
@@ -109,8 +110,12 @@ def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up
         candidates: n patients.
         follow_up: cycles from enrolment.
     """
-    course: ArmCourse = _simulate(layout, params, candidates, jnp.int32(follow_up))
-    return course
+    n = candidates.key.shape[-1]
+    everybody = np.resize(np.arange(n), batch_size(n))
+    parts = {name: part for name, part in candidates._asdict().items() if name != "scans"}  # which belong to nobody
+    filled = candidates._replace(**jax.tree.map(lambda values: np.asarray(values)[..., everybody], parts))
+    course: ArmCourse = _simulate(layout, params, filled, jnp.int32(follow_up))
+    return ArmCourse(*(np.asarray(values)[..., :n] for values in course))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -359,7 +364,7 @@ def run_arm(
     enrolled = 0
     for batch in range(BATCHES):
         candidates = recruit(card, setting, protocol, n, seed * BATCHES + batch)
-        course = ArmCourse(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
+        course = simulate(layout, params, candidates, follow_up)
         course = course._replace(row=course.row + batch * n)
         found.append(ArmCourse(*(values[course.enrolled] for values in course)))
         enrolled += int(course.enrolled.sum())

@@ -148,7 +148,7 @@ class ArmPanel:
         return figures._replace(regimens=table)
 
     def _simulate(self, figures: Params, candidates: Candidates, months: float) -> ArmSeen:
-        course = ArmCourse(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
+        course = simulate(self._layout, figures, candidates, cycles_of(self.card, months))
         course = ArmCourse(*(values[course.enrolled] for values in course))
         if not len(course.best):
             nobody = Times(np.full(1, 0.05), np.ones(1, bool))

@@ -146,6 +146,7 @@ def test_a_stamp_tells_engines_apart_and_reads_itself_back():
         "weights": make_engine("nsclc", weights={"carbon": 0.3}, **SHORT),
         "cohort_digest": make_engine("nsclc", og.CausalGenerator(og.load_card("nsclc")).sample(50, seed=9), **SHORT),
         "environment": make_engine("nsclc", kind="dose", **SHORT),
+        "terms": make_engine("nsclc", terms=("outcome",), **SHORT),
     }
     for name, engine in others.items():
         with pytest.raises(StampError, match=f"made with {name}"):
