@@ -223,8 +223,7 @@ def _print_trial(card: "Card", result: "TrialResult") -> None:
 
 def calibrate_command(arguments: argparse.Namespace) -> None:
     """Fit a card to its published arms, or show how well it reproduces them."""
-    name = find_environment(arguments.id).card
-    workers_of(arguments)  # checked before the work
+    name, where = find_environment(arguments.id).card, workers_of(arguments)
     if arguments.check:
         if arguments.out or arguments.ensemble:
             raise UsageError("--check fits and draws nothing: --out and --ensemble have no meaning with it")
@@ -241,8 +240,7 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     output = arguments.out or card_files().get(name, Path(name))
     state = output.with_name(f"{output.stem}.calibration.json")
     with progress_bar(quiet=arguments.quiet) as progress:
-        where = arguments.workers, arguments.address
-        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, progress, *where)
+        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, progress=progress, **where)
     rows = [
         (one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", ", ".join(map(_dotted, one.paths[:3])))
         for one, x in moved(fit)
@@ -260,8 +258,8 @@ def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
     from onco_gym.trials.ensemble import draw_ensemble, ensemble_file
 
     with progress_bar(quiet=arguments.quiet) as progress:
-        where = {"workers": arguments.workers, "address": arguments.address}
-        drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, progress=progress, **where)
+        patients = max(100, arguments.n // 2)
+        drawn = draw_ensemble(card, patients, arguments.seed, progress=progress, **workers_of(arguments))
     drawn.write(ensemble_file(name))
     print(f"{len(drawn.offsets)} sets of figures fit as well: wrote {ensemble_file(name)}")
 
@@ -277,8 +275,7 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
     from onco_gym.trials.published import as_rows, reproduce
 
     with progress_bar(quiet=arguments.quiet) as progress:
-        where = {"workers": arguments.workers, "address": arguments.address}
-        rows = reproduce(card, arguments.n, arguments.seed, progress=progress, **where)
+        rows = reproduce(card, arguments.n, arguments.seed, progress=progress, **workers_of(arguments))
     _print_check(rows)
     if arguments.json:
         write_json(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
@@ -411,7 +408,7 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
     if math.isfinite(formula):
         console().print(
             f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
-            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up; where hazards are not "
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the follow-up of this trial. If hazards are not "
             "proportional, a longer trial has another.",
             markup=False,
         )

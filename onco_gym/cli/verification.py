@@ -43,8 +43,7 @@ def record_command(arguments: argparse.Namespace) -> None:
 
         engine = make_engine(found.card)
         agent = load_agent(engine, arguments.agent, arguments.seed)
-        progress("recording", 0, 0)
-        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent)
+        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
         write_record(arguments.out, engine, kept)
     print(f"wrote {arguments.n:,} episodes of {arguments.agent} to {arguments.out}")
 
@@ -52,8 +51,7 @@ def record_command(arguments: argparse.Namespace) -> None:
 def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import load_agent
-        from onco_gym.agents.scripts import engine_of
+        from onco_gym.agents import engine_of, load_agent
         from onco_gym.foundation.files import write_json
         from onco_gym.verification import read_record, verify, write_report
         from onco_gym.verification.report import rows, to_json

@@ -295,7 +295,7 @@ class Fit:
         """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
         width = 0.3 if self.position.round % 2 else 0.6
         moves = np.where(x > 0, -width, width)
-        moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"round {self.position.round + 1}, figures moved")
+        moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
         return (np.stack(moved, axis=1) - base[2][:, None]) / moves
 
     def _try(
@@ -320,7 +320,7 @@ class Fit:
         for strength in strengths:
             move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
             places.append(np.clip(x + np.clip(move, -1.5, 1.5), -8, 8))
-        losses = map(loss, self._try(places, None, progress, f"round {at.round + 1}, loss {before:.1f}, steps tried"), places)
+        losses = map(loss, self._try(places, None, progress, f"steps tried, round {at.round + 1}, loss {before:.1f}"), places)
         tried = list(zip(losses, strengths, places, strict=True))
         best = min(tried, key=lambda row: row[0])
         at.round += 1

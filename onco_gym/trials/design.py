@@ -279,7 +279,7 @@ class PowerStudy:
             drawn = [self._drawn(times, rng.integers(0, len(times.months), n), rng) for times in self._times]
             events.append(sum(int(one.event.sum()) for one in drawn))
             significant.append(log_rank_z(*drawn) < critical)
-            progress(f"trials of {n} patients per arm", number + 1, repeats)
+            progress(f"trials, {n} patients per arm", number + 1, repeats)
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
     def sample_size(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Agent, EpisodesError, Script, rollout
 from onco_gym.agents.scripts import naming, read_rows, write_rows
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.words import shown
 from onco_gym.interfaces.engine import Engine
 from onco_gym.verification.course import Cases, cases_at
@@ -47,14 +48,16 @@ class Record(Script):
         return cases_at(engine, self.origin)
 
 
-def record_episodes(engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent") -> Record:
+def record_episodes(
+    engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent", progress: Progress = silent
+) -> Record:
     """Let ``agent`` treat ``n`` patients, and keep what was given and seen.
 
     Raises:
         EpisodesError: if actions are not regimens.
     """
     _check_kind(engine)
-    episodes = rollout(engine, agent, n, seed)
+    episodes = rollout(engine, agent, n, seed, progress)
     given = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
     seen = watch(engine, cases_at(engine, episodes.origin), given)
     return Record(episodes.stamp, episodes.origin, episodes.given, name, seed, seen)

@@ -7,6 +7,7 @@ import pytest
 import tomlkit
 
 from onco_gym.cards import card_files, load_card
+from onco_gym.trials import plots
 from onco_gym.trials.design import schoenfeld_events
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 
@@ -42,6 +43,28 @@ def test_trial(command, tmp_path):
     assert content["arms"][0]["curves"]["os"][0] == 1.0
     assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "included"), [([], "chance and uncertain figures of the card"), (["--no-ensemble"], "chance only")]
+)
+def test_table_picture_and_json_show_one_hazard_ratio(command, options, included, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    out = tmp_path / "out.json"
+    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib"]
+    where = ["--population", EGFR, "--json", out, "--plot", "km.png"]
+    code, said, _ = command("trial", "nsclc", *arms, *where, "-n", 200, *options)
+    assert code == 0
+    assert f"95% intervals include {included}." in said
+    assert f"95% intervals of hazard ratios (HR) include {included}." in figures[0].get_suptitle()
+    comparison = json.loads(out.read_text())["comparisons"][0]
+    for name, axes in zip(("pfs_hazard_ratio", "os_hazard_ratio"), figures[0].axes, strict=False):
+        row = comparison[name]
+        low, high = row.get("interval_with_uncertain_figures", row["interval"])
+        text = f"{row['value']:.2f} ({low:.2f} to {high:.2f})"
+        assert text in said
+        assert f"HR {text}" in axes.get_legend().get_texts()[0].get_text()
 
 
 def test_a_trial_reports_its_progress(command, monkeypatch):
@@ -102,8 +125,10 @@ def test_calibrate_writes_elsewhere_and_reports_its_progress(command, small, mon
     before, other = small.read_text(), small.with_name("other.toml")
     ran = command("calibrate", small, "-n", 60, "--rounds", 1, "-o", other)
     assert ran.code == 0
-    assert "onco-gym: round 1, figures moved 1 of " in ran.err
-    assert "onco-gym: members of the ensemble 1 of " in ran.err
+    assert "onco-gym: figures moved 1 of " in ran.err
+    assert "onco-gym: steps tried 1 of " in ran.err
+    assert ", round 1, " in ran.err
+    assert "onco-gym: members of the ensemble 1 of 24, " in ran.err
     assert small.read_text() == before
     assert load_card(other).calibration.rounds == 1
 
