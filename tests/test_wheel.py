@@ -1,5 +1,6 @@
 """The wheel carries the cards and the stubs, and needs nothing of the checkout."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -25,8 +26,12 @@ print(len(ids), onco_gym.__file__)
 
 @pytest.mark.slow
 def test_the_wheel_makes_every_id_in_a_clean_environment(tmp_path):
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
     def run(*command):
-        return subprocess.run([str(part) for part in command], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        said = subprocess.run([str(part) for part in command], cwd=tmp_path, env=clean, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
 
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT)
     run(sys.executable, "-m", "venv", tmp_path / "venv")

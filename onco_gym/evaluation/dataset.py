@@ -20,9 +20,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents import load_agent, rollout
+from onco_gym.agents import load_agent, play
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import WorkError, connected, spread
+from onco_gym.interfaces.engine import Seat, stream_of
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
 from onco_gym.knowledge.panel import VERDICTS
@@ -167,7 +168,9 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # every id of ours is one
     if env.engine.scenario.digest != task.digest:
         raise WorkError(f"a worker has another card {env.engine.card.id} (digest {env.engine.scenario.digest})")
-    run = rollout(env.engine, load_agent(env.engine, task.agent, task.seed), CHUNK, task.seed, keep_steps=True)
+    seeds = np.uint64(task.seed) + np.arange(CHUNK, dtype=np.uint64)  # after the last of all seeds comes the first
+    origin = env.engine.draw(Seat(stream_of(seeds), np.zeros(CHUNK, np.uint32)))
+    run = play(env.engine, load_agent(env.engine, task.agent, task.seed), origin, keep_steps=True)
     steps = run.steps
     assert steps is not None
     lengths = steps.lengths[: task.patients]

@@ -100,8 +100,9 @@ class Runs:
         names = [one.name for one in fields(cls) if one.name != "terms"]
         arrays = {name: _array(content[name], kinds.get(name)) for name in names}
         terms = {name: _array(content["terms"][name]) for name in TERMS}
-        if len({values.shape for values in (*arrays.values(), *terms.values())}) != 1 or arrays["returns"].ndim != 1:
-            raise EvaluationError("the figures of its patients are not of one length")
+        every = [*arrays.values(), *terms.values()]
+        if len({values.shape for values in every}) != 1 or every[0].ndim != 1 or not np.isfinite(every).all():
+            raise EvaluationError("the figures of its patients are not numbers, as many of each")
         return cls(terms=terms, **arrays)
 
 
@@ -224,29 +225,34 @@ class Evaluation:
             EvaluationError: if something is missing or not of its kind.
         """
         try:
-            median = content["median_survival_months"]
+            n, reference, timing = int(content["episodes"]), content["reference"], content["timing"]
+            runs = Runs.from_json(content["runs"])
+            if len(runs) != n:
+                raise EvaluationError(f"it is of {n} episodes and has the figures of {len(runs)} patients")
             figures = {name: Interval.from_json(content[key]) for name, key in _FIGURES.items()}
-            # A median or its upper bound that was not reached is infinite; a lower bound that is missing cannot be told.
-            figures["median_survival"] = Interval.from_json(median, math.inf if median["value"] is None else math.nan)
-            if median["high"] is None and median["low"] is not None:
-                figures["median_survival"] = figures["median_survival"]._replace(high=math.inf)
-            reference = {name: content["reference"][name] for name in ("name", "value", "random", "guideline")}
+            median = Interval.from_json(content["median_survival_months"], math.inf)
+            figures["median_survival"] = median if n > 1 else Interval(median.value, math.nan, math.nan)
+            figures["score"] = _unbounded(figures["score"]) if n > 1 else figures["score"]
             return cls(
                 agent=str(content["agent"]),
                 stamp=Stamp.from_json(content["stamp"]),
-                episodes=int(content["episodes"]),
+                episodes=n,
                 seed=int(content["seed"]),
                 follow_up_months=float(content["follow_up_months"]),
                 **figures,
-                reference=Reference(**reference),
+                reference=Reference(
+                    str(reference["name"]), *(float(reference[name]) for name in ("value", "random", "guideline"))
+                ),
                 terms={name: Interval.from_json(value) for name, value in content["terms"].items()},
-                survival={name: value and Interval.from_json(value) for name, value in content["survival"].items()},
-                fairness=content["fairness"] and Fairness.from_json(content["fairness"]),
-                timing=Timing(**content["timing"]),
-                runs=Runs.from_json(content["runs"]),
+                survival={year: None if one is None else Interval.from_json(one) for year, one in content["survival"].items()},
+                fairness=None if content["fairness"] is None else Fairness.from_json(content["fairness"]),
+                timing=Timing(float(timing["one_us"]), float(timing["batch_us"]), int(timing["batch"])),
+                runs=runs,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EvaluationError(f"this is not an evaluation: {type(error).__name__} {error}") from None
+        except KeyError as error:
+            raise EvaluationError(f"this is not an evaluation: {error} is missing") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise EvaluationError(f"this is not an evaluation: {error}") from None
 
 
 _FIGURES = {
@@ -257,6 +263,12 @@ _FIGURES = {
     **{name: name for name in ("qalys", "concordance", "grade3", "carbon_kg", "cost_usd")},
 }
 """Figures with an interval, and their keys in JSON."""
+
+
+def _unbounded(found: Interval) -> Interval:
+    """An interval that was read, whose missing bounds were infinite; one without a value cannot be told at all."""
+    low, high = (-math.inf if math.isnan(found.low) else found.low), (math.inf if math.isnan(found.high) else found.high)
+    return found if math.isnan(found.value) else Interval(found.value, low, high)
 
 
 class Dependence(NamedTuple):
@@ -305,7 +317,7 @@ class Fairness:
         """Read what :meth:`to_json` wrote."""
 
         def read(one: Mapping[str, Any]) -> Dependence:
-            nats, changed, cases_changed = (Interval.from_json(one[name]) for name in Dependence._fields[:3])
+            nats, changed, cases_changed = (_unbounded(Interval.from_json(one[name])) for name in Dependence._fields[:3])
             return Dependence(nats, changed, cases_changed, float(one["chance"]))
 
         attributes = {a: {effect: read(one) for effect, one in e.items()} for a, e in content["attributes"].items()}

@@ -243,7 +243,8 @@ def scores_over_seeds(
         above = 100 / reach * (np.take_along_axis(means, seeds, axis=1).mean(1) - low)
         with np.errstate(divide="ignore", invalid="ignore"):
             drawn = np.where(high > low, above / (high - low), np.sign(above) * np.inf)  # few patients may have no way upwards
-            ends = (float(end) for end in np.quantile(drawn, _tails(level)))
+        method: Any = "linear" if np.isfinite(drawn).all() else "nearest"
+        ends = (float(end) for end in np.quantile(drawn, _tails(level), method=method))
         by_seed = 100 / reach * (some.mean(1) - bottom) / (top - bottom)
         found[name] = SeedScores(Interval(float(by_seed.mean()), *ends), by_seed.tolist())
     return found

@@ -10,6 +10,7 @@ import onco_gym
 from onco_gym.agents import AgentError
 from onco_gym.evaluation import dataset as made
 from onco_gym.evaluation.dataset import DatasetError, default_id, write_dataset
+from onco_gym.foundation.workers import WorkError
 from onco_gym.rewards import TERMS
 
 minari = pytest.importorskip("minari")
@@ -174,9 +175,9 @@ def test_a_dataset_that_was_about_to_be_replaced_comes_back(home):
 @pytest.mark.slow
 def test_a_dataset_is_the_same_to_the_digit_here_and_with_ray(monkeypatch):
     monkeypatch.setattr(made, "CHUNK", 1000)
-    for engine in ("local", "ray"):
-        write_dataset("onco_gym/NSCLC-v0", "random", 1010, dataset_id=f"{engine}-v0", engine=engine)
-    for here, there in zip(*(contents(f"{engine}-v0")[1] for engine in ("local", "ray")), strict=True):
+    for workers in ("local", "ray"):
+        write_dataset("onco_gym/NSCLC-v0", "random", 1010, dataset_id=f"{workers}-v0", workers=workers)
+    for here, there in zip(*(contents(f"{workers}-v0")[1] for workers in ("local", "ray")), strict=True):
         for field in ("observations", "actions", "rewards", "terminations", "truncations"):
             assert np.array_equal(getattr(here, field), getattr(there, field))
         assert np.array_equal(here.infos["probabilities"], there.infos["probabilities"])

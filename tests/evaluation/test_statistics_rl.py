@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import mannwhitneyu, trim_mean
 
+from onco_gym.evaluation import Interval
 from onco_gym.evaluation.statistics import (
     StatisticsError,
     average,
@@ -18,6 +19,7 @@ from onco_gym.evaluation.statistics import (
     performance_profile,
     probability_of_improvement,
     ratio_interval,
+    scores_over_seeds,
 )
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 4))
@@ -62,6 +64,40 @@ def test_ratio_of_means():
     found = ratio_interval([1.0, 3.0], [2.0, 6.0])
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)  # paired: every sample has the same ratio
     assert math.isnan(ratio_interval([1.0, 2.0], [-1.0, 0.5]).value)
+
+
+def test_scores_over_seeds_by_hand():
+    returns = {"random": [[0.0, 1.0]], "guideline": [[2.0, 3.0]], "learned": [[1.0, 2.0], [3.0, 4.0]]}
+    found = scores_over_seeds(returns, "random", "guideline")
+    assert found["random"] == (Interval(0.0, 0.0, 0.0), [0.0])
+    assert found["guideline"] == (Interval(100.0, 100.0, 100.0), [100.0])  # paired: two above random in every patient
+    assert found["learned"] == (Interval(100.0, 50.0, 150.0), [50.0, 150.0])  # all of the interval is between seeds
+    further = scores_over_seeds(returns, "random", "guideline", reach=1.25)
+    assert further["guideline"].score == Interval(80.0, 80.0, 80.0)
+    assert further["learned"].by_seed == [40.0, 120.0]
+    assert found == scores_over_seeds(returns, "random", "guideline")
+    shrunk = scores_over_seeds({**returns, "guideline": [[-1.0, 3.0]]}, "random", "guideline")["learned"].score
+    assert math.isinf(shrunk.high)  # where only the first patient is drawn, there is no way upwards
+
+
+@pytest.mark.parametrize("seeds", [1, 8])
+def test_scores_over_seeds_cover_patients_and_seeds(seeds):
+    """A 90% interval holds the truth in about 90% of simulated studies, if there are seeds enough to see how they differ."""
+    rng = np.random.default_rng(1)
+    held = 0
+    for study in range(200):
+        who = rng.normal(size=80)  # how well a patient does, whoever treats
+        returns = {
+            "random": [who + rng.normal(0, 0.5, 80)],
+            "guideline": [who + 1 + rng.normal(0, 0.5, 80)],
+            "learned": who + 0.5 + rng.normal(0, 0.2, (seeds, 1)) + rng.normal(0, 0.5, (seeds, 80)),
+        }
+        score = scores_over_seeds(returns, "random", "guideline", level=0.9, replicates=300, seed=study)["learned"].score
+        held += score.low <= 50 <= score.high
+    if seeds == 1:
+        assert held / 200 < 0.7  # one seed cannot tell
+    else:
+        assert 0.8 <= held / 200 <= 0.95
 
 
 @given(SCORES)
@@ -138,6 +174,11 @@ def test_coverage(statistic):
         (lambda: probability_of_improvement([[1.0]], [[1.0, 2.0]]), "same tasks"),
         (lambda: performance_profile([[1.0]], []), "thresholds"),
         (lambda: ratio_interval([1.0], [1.0, 2.0]), "same patients"),
+        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0, 3.0]]}, "a", "b"), "same patients for all"),
+        (lambda: scores_over_seeds({"a": [[1.0]]}, "a", "b"), "expected a and b among them"),
+        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[1.0]]}, "a", "b"), "a way upwards"),
+        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0]]}, "a", "b", reach=0), "a way upwards"),
+        (lambda: scores_over_seeds({"a": [1.0], "b": [2.0]}, "a", "b"), r"expected \(runs, tasks\)"),
     ],
 )
 def test_errors_say_what_was_expected(call, message):
