@@ -57,7 +57,7 @@ def test_a_trial_reports_its_progress(command, monkeypatch):
         ("ecog <= 1", "", "leeches", "there is no regimen 'leeches'"),
         ("ecog <= 1", "", "docetaxl", "(did you mean 'docetaxel'?)"),
         ("ecog <= 1", "leeches", "docetaxel", "there is no regimen 'leeches'"),
-        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' comes twice"),
+        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' appears twice"),
         ("ecog > 7", "", "docetaxel", "holds for 0 of"),
         ("print(1)", "", "docetaxel", "not allowed"),
         ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
