@@ -132,7 +132,7 @@ def test_design(command, tmp_path):
         (("trial", "nsclc"), "--arm"),
         (("trial", "nscl", "--arm", "docetaxel"), "(did you mean 'NSCLC'?)"),
         (("calibrate", "nsclc", "--json", "x.json"), "--json and --plot need --check"),
-        (("calibrate", "nsclc", "--check", "--out", "x.toml"), "--out and --ensemble have no meaning"),
+        (("calibrate", "nsclc", "--check", "--out", "x.toml"), "it cannot be combined with --out or --ensemble"),
         (("calibrate", "nsclc", "--out", "x.txt"), "does not end in .toml"),
         (("design", "nsclc", "--arm", "osimertinib"), "at least two --arm"),
         (("design", "nsclc", "--arm", "a", "--arm", "b", "--endpoint", "oss"), "(did you mean 'os'?)"),
