@@ -20,7 +20,7 @@ PANELS = {
     "colorectal": ["KEYNOTE-177", "PARADIGM", "PRIME", "BREAKWATER", "BEACON CRC", "SUNLIGHT", "CRYSTAL", "RECOURSE"],
     "melanoma": ["CheckMate 067", "RELATIVITY-047", "CheckMate 066", "COMBI-d", "COLUMBUS", "DREAMseq", "KEYNOTE-006", "BRIM-3"],
 }
-"""Trials to draw, by card; of another card the first eight by name."""
+"""Trials to draw, by card. For other cards, the first eight by name are drawn."""
 HEAD = """{mark}
 # Calibration
 
@@ -72,7 +72,7 @@ PAGE, LIMITS = DOCS / "calibration.md", DOCS / "calibration_limits.md"
 
 
 def pooled_row(figures: Sequence[Figure]) -> tuple[str, str, str, int, str]:
-    """One line of the table over all cards: the same figure with several seeds."""
+    """One row of the table over all cards: the same figure with several seeds."""
     values = [figure.value for figure in figures]
     mean = replace(figures[0], value=float(np.mean(values)))
     title, found, wanted, count, reached = figure_row(mean)
@@ -94,7 +94,7 @@ def pooled_without(every: dict[int, list[Reproduction]], trials: Sequence[str]) 
 
 
 def figure_row(figure: Figure) -> tuple[str, str, str, int, str]:
-    """One line of a table of targets."""
+    """One row of a table of targets."""
     wanted = f"{'at most' if figure.at_most else 'at least'} {figure.target:.0%}"
     return figure.title, f"{figure.value:.1%}", wanted, figure.count, "yes" if figure.reached else "**no**"
 
@@ -107,7 +107,7 @@ def pair(simulated: float, published: float | None, kind: str) -> str:
 
 
 def arm_row(row: Reproduction) -> tuple[str, ...]:
-    """One line of a table of arms."""
+    """One row of a table of arms."""
     arm, result = row.arm, row.result
     ratio = ""
     if row.pfs_hazard_ratio and arm.pfs_hazard_ratio is not None:
@@ -174,7 +174,7 @@ def section(name: str, card: Card, rows: list[Reproduction]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate, write, draw."""
+    """Simulate the arms, write the page, draw the pictures."""
     parser(__file__, __doc__).parse_args(arguments)
     cards = {name: load_card(name) for name in card_files()}
     every: dict[int, list[Reproduction]] = {seed: [] for seed in SEEDS}

@@ -29,11 +29,11 @@ from onco_gym.trials.plots import COLOURS, draw_curve, save
 from onco_gym.trials.statistics import Times
 from pages import DOCS, IMAGES, NOTE, generated_by, parser, table, write
 
-PATIENTS, SEED = 1000, 11  # rules were looked at with other seeds
+PATIENTS, SEED = 1000, 11  # the rules were chosen with other seeds
 YEARS = 10
-HORIZON = 174  # cycles of the tumour that is drawn
+HORIZON = 174  # cycles of the tumour in the picture
 RULES = {"continuous": None, "published rule": (HALVED, 0.0), "narrow rule": (-0.3, -0.2)}
-"""Arms: the change of the sum of diameters at which an adaptive arm pauses, and at which it treats again."""
+"""Arms: the changes of the sum of diameters at which an adaptive arm pauses and resumes treatment."""
 CASES = {
     "nsclc": {
         "gefitinib_erlotinib": "egfr_sensitising and ecog <= 1",
@@ -46,7 +46,7 @@ CASES = {
     "breast": {"palbociclib_letrozole": "hr_positive and not endocrine_resistant and ecog <= 1"},
     "colorectal": {"cetuximab_folfiri": "not RAS_mutant and not BRAF_V600E and left_sided and ecog <= 1"},
 }
-"""Regimens to try and whom to try them on, by card. A card that is not here is not on the page."""
+"""Regimens to try and their populations, by card. Other cards are not on the page."""
 TEXT = r"""{mark}
 # Dosing
 
@@ -205,12 +205,12 @@ IMPROVE: Avallone, J Clin Oncol 2025;43:829.
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm of a case. Times are of first lines; ``later`` is with the guideline's lines after progression.
+    """One arm of a case. Times are of first lines; survival and quality of life include the guideline's later lines.
 
     Attributes:
-        tumour: to 20% above the baseline, with death switched off.
-        baseline: the same with death, who dies first being censored.
-        environment, nadir: likewise, as the environment counts, and as RECIST counts.
+        tumour: time to 20% above the baseline, with death switched off.
+        baseline: the same with death; patients who die first are censored.
+        environment, nadir: likewise, by the environment's definition and by RECIST.
         overall: survival with later lines.
         dose: mean share of the standard dose until progression or death.
         qalys: (n,) quality-adjusted life years with later lines.
@@ -226,7 +226,7 @@ class Arm:
 
 
 def compare(card: Card, regimen: str, population: str, n: int, seed: int) -> dict[str, Arm]:
-    """Every arm of :data:`RULES` on the same ``n`` patients with the same chance; works for any card and regimen."""
+    """Run every arm of :data:`RULES` on the same ``n`` patients with the same chance, for any card and regimen."""
     patients = CausalGenerator(card).sample(n, seed, where=population)
     horizon = int(YEARS * WEEKS_PER_YEAR / card.cycle_weeks)
 
@@ -261,7 +261,7 @@ def compare(card: Card, regimen: str, population: str, n: int, seed: int) -> dic
 
 
 def _dose(card: Card, run: Episodes) -> float:
-    """Mean share of the standard dose ordered until progression, as the environment counts, or death."""
+    """Mean share of the standard dose ordered until death or progression by the environment's definition."""
     weeks, _ = time_to_progression(card, run, "environment")
     before = np.arange(len(run.actions))[:, None] * card.cycle_weeks < weeks
     ordered = run.actions.max(2)
@@ -367,7 +367,7 @@ def draw_progression(results: dict[tuple[str, str], dict[str, Arm]], path: Path)
 
 
 def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
-    """One tumour under both ways of dosing: clones, and when the drug was given."""
+    """One tumour under both ways of dosing: its clones, and when the drug was given."""
     from matplotlib.figure import Figure
 
     n = 200
@@ -384,7 +384,7 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
     }
     runs = {label: rollout(engine, agent, n, SEED, keep_observations=True) for label, agent in agents.items()}
     (before, ended), (after, ended_too) = (time_to_progression(card, runs[label]) for label in agents)
-    seen = np.flatnonzero(ended & ended_too)  # progression came in both
+    seen = np.flatnonzero(ended & ended_too)  # progressed in both arms
     typical = seen[np.argsort((after - before)[seen])[int(0.75 * len(seen))]]
     figure = Figure(figsize=(10, 4.6), dpi=100, layout="constrained")
     for axes, (label, run) in zip(figure.subplots(1, 2, sharey=True), runs.items(), strict=True):
@@ -426,7 +426,7 @@ def _mean_gain(arms: dict[str, Arm]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate, write, draw."""
+    """Simulate the arms, write the page, draw the pictures."""
     parser(__file__, __doc__).parse_args(arguments)
     cases = [(name, regimen) for name in CASES if name in card_files() for regimen in CASES[name]]
     results = {}

@@ -289,9 +289,9 @@ def draw(card: Card, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write, or with ``--check`` compare."""
+    """Write the pages, or compare them with ``--check``."""
     options = parser(__file__, __doc__)
-    options.add_argument("--check", action="store_true", help="write nothing, and fail if a page is not what its card says")
+    options.add_argument("--check", action="store_true", help="write nothing, and fail if a page does not match its card")
     check = options.parse_args(arguments).check
     cards = {name: load_card(name) for name in card_files()}
     texts = {ROOT / "envs" / "README.md": catalogue(cards)}
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(path.relative_to(ROOT)) for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
         ]
         if stale:
-            print(f"not what the cards say: {', '.join(stale)}; run make docs", file=sys.stderr)
+            print(f"these pages do not match the cards: {', '.join(stale)}; run make docs", file=sys.stderr)
         return bool(stale)
     for path, text in texts.items():
         write(path, text)

@@ -1,4 +1,4 @@
-"""Make docs/policies.md: what learned policies do otherwise than the guideline, and for whom. Part of ``make baselines``."""
+"""Make docs/policies.md: where learned policies differ from the guideline, and for whom. Part of ``make baselines``."""
 
 import sys
 from collections import Counter
@@ -17,8 +17,8 @@ from onco_gym.knowledge.panel import VERDICTS
 from pages import CARDS, DOCS, IMAGES, ROOT, generated_by, paired, parser, table, write
 
 PAGE, POLICIES = DOCS / "policies.md", ROOT / "baselines" / "policies"
-PATIENTS, SEED = 2000, 500_000  # of neither training nor the baselines' evaluation
-FEWEST = 60  # patients in a group that is shown
+PATIENTS, SEED = 2000, 500_000  # used neither for training nor for evaluating the baselines
+FEWEST = 60  # fewest patients in a group that is shown
 
 OPENING = """{mark}
 # What learned policies do
@@ -47,7 +47,7 @@ A policy learns what pays in this simulator, not in patients. Research software:
 
 
 def differing(engine: Engine, run: Episodes) -> list[tuple[object, ...]]:
-    """The commonest decisions in which the policy leaves the guideline: where, from what, to what."""
+    """The most frequent departures from the guideline: when, from what, to what."""
     steps, names = run.steps, engine.scenario.regimens
     assert steps is not None
     fields = {field.name: field for field in engine.scenario.fields}
@@ -68,7 +68,7 @@ def differing(engine: Engine, run: Episodes) -> list[tuple[object, ...]]:
 
 
 def groups(engine: Engine, run: Episodes, gain: NDArray[np.floating]) -> list[tuple[object, ...]]:
-    """Who gains most, and who least: patients by what is visible of them at the second visit."""
+    """The groups that gain most and least, by what is known about patients at the second visit."""
     assert run.steps is not None
     seen = run.steps.observations[1]
     rows = []
@@ -85,7 +85,7 @@ def groups(engine: Engine, run: Episodes, gain: NDArray[np.floating]) -> list[tu
 
 
 def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episodes) -> str:
-    """One disease."""
+    """The section on one disease."""
     gain = run.terms["outcome"].astype(float) - other.terms["outcome"]
     shares = []
     for one in (run, other):

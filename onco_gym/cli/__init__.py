@@ -1,6 +1,6 @@
 """The command line, ``onco-gym``.
 
-Each module of commands adds its own to the parser. Commands import what is slow to import (JAX, pydantic, Rich) when they run,
+Each module of commands adds its own to the parser. Commands import slow packages (JAX, pydantic, Rich) only when they run,
 so that ``--help`` stays fast.
 """
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The exit code: 0 if all went well, 1 if nobody reads the output, 2 for an error of the user, 130 if interrupted. A
+        The exit code: 0 if all went well, 1 if the output pipe is closed, 2 for a user error, 130 if interrupted. A
         command that is terminated cleans up like one that is interrupted, and exits with 143.
     """
     with _terminable():
@@ -36,7 +36,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             if hasattr(sys.stdout, "reconfigure"):
-                sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" instead
+                sys.stdout.reconfigure(errors="replace")  # show "?" for characters that the terminal lacks
             arguments = make_parser().parse_args(argv)
             with warnings_as_notes():
                 arguments.run(arguments)
@@ -49,7 +49,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return 130
     except Exception as error:
         if not isinstance(error, OSError) and type(error).__module__.split(".")[0] not in (NAMESPACE, "gymnasium"):
-            raise  # not of the file system, and not a CardError, AgentError, UsageError, ...: a fault of ours
+            raise  # neither a file error nor a CardError, AgentError, UsageError, ...: a bug
         note(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error))
         return 2
     return 0
@@ -57,7 +57,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, because it would end the process on the spot."""
+    """Let SIGTERM raise SystemExit, so that commands clean up before they end."""
     plain = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     if plain:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -48,10 +48,10 @@ def weeks(text: str) -> tuple[float, ...]:
 
 
 def output_file(*endings: str) -> Callable[[str], Path]:
-    """The type of files that can be written, which is found out before the work is done.
+    """The type of files that can be written. It fails before any work is done.
 
     Args:
-        endings: those that the name of the file may have; by default it may have any.
+        endings: suffixes that the file may have; by default any.
     """
 
     def read(text: str) -> Path:
@@ -102,7 +102,7 @@ def add_patients(parser: Parser, default: int, low: int = 1, high: int = 100_000
 
 
 def add_seed(parser: Parser, about: str, default: int | None = 0, high: int = LARGEST_SEED) -> None:
-    """Add the seed. ``about`` says what is the same under the same seed."""
+    """Add the seed. ``about`` says what the same seed gives."""
     chosen = "a random one" if default is None else default
     parser.add_argument("--seed", type=whole(0, high), default=default, help=f"the same seed gives {about}; by default {chosen}")
 
@@ -137,7 +137,7 @@ def add_workers(parser: Parser) -> None:
 
 
 def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """``workers`` and ``address``, as functions that spread their work take them."""
+    """The arguments ``workers`` and ``address`` of functions that spread their work."""
     if arguments.address and arguments.workers == "local":
         raise UsageError("--address needs --workers ray")
     return {"workers": arguments.workers, "address": arguments.address}

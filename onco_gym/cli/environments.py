@@ -145,7 +145,7 @@ def play_command(arguments: argparse.Namespace) -> None:
 def _made(found: Environment) -> "OncologyEnv":
     import gymnasium as gym
 
-    return gym.make(found.id, card=found.card, render_mode="ansi").unwrapped  # type: ignore[return-value] # every id of ours is one
+    return gym.make(found.id, card=found.card, render_mode="ansi").unwrapped  # type: ignore[return-value] # all ids make one
 
 
 def _chart(screen: "Console", env: "OncologyEnv") -> None:
@@ -163,11 +163,11 @@ def _ask(screen: "Console", titles: dict[int, str], advised: int) -> int | None:
     while True:
         try:
             answer = input("number, Enter for the guideline's choice, q to quit: ").strip()
-        except (EOFError, UnicodeDecodeError, RuntimeError):  # the last if there is no standard input at all
+        except (EOFError, UnicodeDecodeError, RuntimeError):  # RuntimeError if there is no standard input at all
             answer = "q"
         if answer.lower() in ("q", "quit"):
             screen.print()
             return None
         if not answer or answer in map(str, titles):
             return int(answer) if answer else advised
-        screen.print(f"{answer!r} is none of the numbers above", markup=False)
+        screen.print(f"{answer!r} is not one of the numbers above", markup=False)

@@ -1,4 +1,4 @@
-"""What is shown on the screen: tables, notes and progress. Rich is imported when it is first needed."""
+"""Output on the screen: tables, notes and progress. Rich is imported when it is first needed."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FIRST_LINE = 2.0
-"""Seconds after which progress is first reported where there is no terminal."""
+"""Seconds until progress is first reported if there is no terminal."""
 BETWEEN_LINES = 10.0
-"""Seconds between two reports of the same stage there."""
+"""Seconds between two reports of the same stage if there is no terminal."""
 
 
 def console(stderr: bool = False) -> "Console":
@@ -32,7 +32,7 @@ def console(stderr: bool = False) -> "Console":
 
 
 def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> "Table":
-    """A table of plain text. Columns that ``numbers`` names are aligned to the right."""
+    """A table of plain text. Columns named in ``numbers`` are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -84,11 +84,11 @@ def progress_bar(stage: str = "compiling", quiet: bool = False) -> Iterator[Prog
     """Report the progress of long work on standard error: as a bar on a terminal, as a few plain lines elsewhere.
 
     Args:
-        stage: what is done until the first report.
+        stage: name of the stage until the first report.
         quiet: whether to report nothing.
 
     Yields:
-        What the work reports its progress to.
+        The function to report progress to.
     """
     if quiet or sys.stderr is None:
         yield silent
@@ -143,7 +143,7 @@ class _Lines:
     def __init__(self, stage: str) -> None:
         self._now = stage, 0, 0
         self._begun = time.monotonic()
-        self._lock = threading.Lock()  # what is reported comes from the work, and from a clock beside it
+        self._lock = threading.Lock()  # reports come from the work and from a clock thread
 
     def progress(self, stage: str, done: int, total: int) -> None:
         with self._lock:

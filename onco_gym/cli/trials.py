@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onco_gym.trials.trial import TrialResult
 
 OUTCOMES = ("pfs_months", "os_months", "response", "grade3", "qalys")
-"""What the sensitivity of a design can be about."""
+"""Outcomes for which a design can show the sensitivity."""
 MONTHS = number(1, 600)
 
 
@@ -149,7 +149,7 @@ def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
 
 def _ratio(estimate: "Interval") -> str:
     if math.isnan(estimate.value):
-        return "cannot be told"
+        return "unknown"
     return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
@@ -205,7 +205,7 @@ def _print_trial(card: "Card", result: "TrialResult") -> None:
         )
     before = f", after {result.setting.prior}" if result.setting.prior else ""
     title = (
-        f"{card.title}: {result.setting.population or 'everybody'}{before}; {result.n} patients an arm, {result.months:g} months"
+        f"{card.title}: {result.setting.population or 'everybody'}{before}; {result.n} patients per arm, {result.months:g} months"
     )
     screen = console()
     screen.print(make_table(title, columns, rows))
@@ -226,7 +226,7 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     name, where = find_environment(arguments.id).card, workers_of(arguments)
     if arguments.check:
         if arguments.out or arguments.ensemble:
-            raise UsageError("--check fits and draws nothing: --out and --ensemble have no meaning with it")
+            raise UsageError("--check fits and draws nothing: it cannot be combined with --out or --ensemble")
         _check(name, arguments)
         return
     if arguments.json or arguments.plot:
@@ -382,7 +382,7 @@ def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
 
 
 def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Find and print the sample size; the same in plain numbers."""
+    """Find and print the sample size. Returns it in plain numbers."""
     from onco_gym.trials.design import PowerStudy, schoenfeld_events
 
     with progress_bar("simulating arms", arguments.quiet) as progress:
@@ -399,8 +399,8 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
         found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
     console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
-        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()}, "
-        f"{found.events:.0f} events, entry over {arguments.accrual:g} months and {arguments.follow_up:g} months more.",
+        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()} "
+        f"with {found.events:.0f} events, {arguments.accrual:g} months of accrual and {arguments.follow_up:g} of follow-up.",
         markup=False,
     )
     ratio = study.hazard_ratio
@@ -408,8 +408,8 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
     if math.isfinite(formula):
         console().print(
             f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
-            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the follow-up of this trial. If hazards are not "
-            "proportional, a longer trial has another.",
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up. If hazards are not "
+            "proportional, a longer trial has another ratio.",
             markup=False,
         )
     return {
@@ -423,7 +423,7 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
 
 
 def _sensitivity(card: "Card", best: "Candidate", ensemble: "Ensemble", arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Find and print which uncertain figures the result depends on; the same in plain values."""
+    """Find and print which uncertain figures the result depends on. Returns them in plain values."""
     from onco_gym.trials.design import Sensitivity
 
     with progress_bar("simulating the arm", arguments.quiet) as progress:

@@ -1,4 +1,4 @@
-"""Evaluation: what an agent is worth, how sure that is, and a page that shows it.
+"""Evaluation of agents: figures with intervals, and a report.
 
 >>> import onco_gym as og
 >>> found = og.evaluate(og.make_engine("nsclc"), "guideline", episodes=1000)

@@ -1,4 +1,4 @@
-"""The figures of a rollout: what one agent's patients gain, without other agents beside it."""
+"""The figures of a rollout: what one agent's patients gain, without other agents to compare with."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,7 +18,7 @@ from onco_gym.trials.statistics import RESPONSE, Times
 
 @dataclass(frozen=True, eq=False)
 class RolloutSummary:
-    """What a rollout found. Intervals are of 95%. What :class:`onco_gym.evaluation.Evaluation` has too means the same there.
+    """The result of a rollout, with 95% intervals. Shared attributes mean the same in :class:`onco_gym.evaluation.Evaluation`.
 
     Attributes:
         stamp: what it was made with.
@@ -61,7 +61,7 @@ class RolloutSummary:
     first_cycle: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or cannot be told."""
+        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown."""
         return {_KEYS.get(one.name, one.name): _plain(getattr(self, one.name)) for one in fields(self)}
 
 
@@ -71,7 +71,7 @@ _KEYS = {
     "response": "first_line_response",
     "median_progression": "median_progression_months",
 }
-"""Keys in JSON that are not the name of the attribute; those that an evaluation has too are the same there."""
+"""Keys in JSON that differ from the name of the attribute. Evaluations use the same keys."""
 
 
 def summarise_rollout(engine: Engine, episodes: Episodes) -> RolloutSummary:

@@ -26,7 +26,7 @@ def shown(interval: Interval | None, form: Callable[[float], str]) -> str:
 
 
 def rows(evaluations: Sequence[Evaluation]) -> list[tuple[str, ...]]:
-    """One row per figure: its name and unit, then what each evaluation found."""
+    """One row per figure: its name and unit, then its value in each evaluation."""
     first = evaluations[0]
     two, percent, whole = "{:.2f}".format, "{:.1%}".format, "{:,.0f}".format
 
@@ -42,10 +42,10 @@ def rows(evaluations: Sequence[Evaluation]) -> list[tuple[str, ...]]:
         *(row(f"{year}-year survival", lambda e, year=year: shown(e.survival[year], percent)) for year in first.survival),  # type: ignore[misc]
         row("decisions within the guideline", lambda e: shown(e.concordance, percent)),
         row("any grade 3+ event", lambda e: shown(e.grade3, percent)),
-        row("carbon, kg CO2e a patient", lambda e: shown(e.carbon_kg, whole)),
+        row("carbon, kg CO2e per patient", lambda e: shown(e.carbon_kg, whole)),
     ]
     if any(one.cost_usd.value > 0 for one in evaluations):
-        result.append(row("tests, USD a patient", lambda e: shown(e.cost_usd, whole)))
+        result.append(row("tests, USD per patient", lambda e: shown(e.cost_usd, whole)))
     result += [
         row(f"term {term}", lambda e, term=term: shown(e.terms[term], "{:.3f}".format))  # type: ignore[misc]
         for term in ("guideline", "fairness")
@@ -54,8 +54,8 @@ def rows(evaluations: Sequence[Evaluation]) -> list[tuple[str, ...]]:
         others = [shown(improvement(first, one), two) if one is not first else MISSING for one in evaluations]
         result.append((f"chance that {first.agent} does better", *others))
     result += [
-        row("microseconds a decision, one patient", lambda e: whole(e.timing.one_us)),
-        row("microseconds a decision, in a batch", lambda e: two(e.timing.batch_us)),
+        row("microseconds per decision, one patient", lambda e: whole(e.timing.one_us)),
+        row("microseconds per decision, in a batch", lambda e: two(e.timing.batch_us)),
     ]
     return result
 
@@ -72,7 +72,7 @@ def fairness_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]
 
 
 def rollout_rows(found: RolloutSummary) -> list[tuple[str, str]]:
-    """One row per figure of a rollout: its name and unit, and what was found."""
+    """One row per figure of a rollout: its name and unit, and its value."""
     three, percent, whole = "{:.3f}".format, "{:.1%}".format, "{:,.0f}".format
     months = "{:.1f}".format
     name, apart = max(found.divergence.items(), key=lambda item: item[1].nats - item[1].chance)
@@ -88,7 +88,7 @@ def rollout_rows(found: RolloutSummary) -> list[tuple[str, str]]:
         ("decisions within the guideline", shown(found.concordance, percent)),
         ("contraindicated decisions", shown(found.contraindicated, percent)),
         ("largest divergence between groups", f"{name} {apart.nats:.4f} nats (by chance {apart.chance:.4f})"),
-        ("carbon, kg CO2e a patient", shown(found.carbon_kg, whole)),
-        *([("tests, USD a patient", shown(found.cost_usd, whole))] if found.cost_usd.value > 0 else []),
+        ("carbon, kg CO2e per patient", shown(found.carbon_kg, whole)),
+        *([("tests, USD per patient", shown(found.cost_usd, whole))] if found.cost_usd.value > 0 else []),
         *((f"first cycle: {regimen}", percent(share)) for regimen, share in [*found.first_cycle.items()][:5]),
     ]

@@ -1,9 +1,9 @@
-"""Fit a card's figures to its published arms marked ``use = "fit"``; those marked ``check`` are never looked at here.
+"""Fit a card's figures to its published arms marked ``use = "fit"``. Arms marked ``check`` are never used here.
 
-Gauss-Newton with a trust region on robust misses: an arm's figure against its published value, in units in which 1 is a
-miss one would mind, and each parameter's distance from its start. All evaluations share patients and chance, so that
-differences between two sets of figures are differences of the figures. A figure that an arm does not read costs nothing:
-when it moves, that arm is not simulated again.
+The fit is Gauss-Newton with a trust region and a robust loss. A miss is the distance of an arm's figure from its published value,
+in units in which 1 is a miss that matters. Each parameter's distance from its start counts too. All evaluations share patients
+and chance, so results differ only because figures differ. When a figure moves, arms that do not depend on it are not simulated
+again.
 """
 
 import functools
@@ -43,28 +43,28 @@ from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
 Vector = NDArray[np.float64]
 
 FOLLOW_UP = 24.0, 75.0
-"""Months of follow-up in the fit: at least, at most."""
+"""Shortest and longest follow-up in the fit, in months."""
 MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04, "dose": 0.02}
-"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much, log ratio
-of mean PFS that is too little."""
+"""The size of a miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, excess share in the
+tail, shortfall in the log ratio of mean PFS."""
 DOUBLED = 0.06
-"""Log ratio by which mean PFS is to grow, at least, when all kill rates of a regimen are doubled."""
+"""Mean PFS must grow by at least this log ratio when all kill rates of a regimen are doubled."""
 WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 2.6, "ratio": 1.0}
 ROBUST = 2.0
-"""Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
+"""Misses beyond this pull with constant strength, so one arm that the model cannot reach does not spoil the others."""
 PULL = 0.30
 """Pull of each parameter towards its start, per unit."""
 FEWEST = 40
-"""Enrolled patients below which an arm says nothing."""
+"""An arm with fewer enrolled patients counts as unseen."""
 UNSEEN = 6.0
-"""The miss of an arm that says nothing: emptying an arm is no way to fit it."""
+"""The miss of an unseen arm. It is large, so that emptying an arm is not a way to fit it."""
 
 
 @dataclass(frozen=True)
 class Target:
     """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio.
 
-    Nothing was published of ``dose``: ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
+    ``dose`` is not a published figure. Its ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
     """
 
     arm: int
@@ -76,7 +76,7 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class ArmSeen:
-    """What was seen of an arm in one simulation."""
+    """The results of an arm in one simulation."""
 
     enrolled: int
     response: float
@@ -87,11 +87,11 @@ class ArmSeen:
 
 
 class ArmPanel:
-    """The arms that a fit looks at, with patients drawn once.
+    """The arms of a fit, with patients drawn once.
 
     Args:
         card: a validated card.
-        arms: which of its arms.
+        arms: arms of the card.
         n: patients screened for each.
         seed: same seed, same patients and chance.
     """
@@ -99,7 +99,7 @@ class ArmPanel:
     def __init__(self, card: Card, arms: Sequence[Arm], n: int, seed: int) -> None:
         self.card, self.arms, self._layout = card, list(arms), scenario(card)
         self._months = [_follow_up(arm) for arm in self.arms]
-        # Patients and chance of their own: what is reported of a fitted card must not be what it was fitted on.
+        # A fit has patients and chance of its own, so that a fitted card is not reported on those it was fitted to.
         self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
         self._reads = [reads(card, candidates) for candidates in self._candidates]
         self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
@@ -126,9 +126,9 @@ class ArmPanel:
         return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
 
     def look(self, figures: Params, before: tuple[Params, Sequence[ArmSeen]] | None = None) -> list[ArmSeen]:
-        """One look per arm at ``figures``, and one per regimen at twice its kill.
+        """Simulate every arm under ``figures``, and one arm of each regimen with twice its kill.
 
-        Arms that read nothing that differs from ``before`` are not simulated again.
+        Arms that do not depend on what differs from ``before`` are not simulated again.
         """
         rows = []
         looks = [(arm, figures) for arm in range(len(self.arms))]
@@ -164,7 +164,7 @@ class ArmPanel:
         )
 
     def misses(self, seen: Sequence[ArmSeen]) -> Vector:
-        """(T,) simulated less published, one per target, in minded units."""
+        """(T,) simulated minus published, one per target, in units of :data:`MINDED`."""
         return np.array([self._miss(target, seen) for target in self.targets])
 
     def _miss(self, target: Target, seen: Sequence[ArmSeen]) -> float:
@@ -176,7 +176,7 @@ class ArmPanel:
                 miss = one.response - target.published
             case "pfs" | "os":
                 times = one.progression_free if target.what == "pfs" else one.overall
-                if target.published > 0.85 * FOLLOW_UP[1]:  # too late to see: compare the share left while it can be seen
+                if target.published > 0.85 * FOLLOW_UP[1]:  # beyond follow-up: compare the share left before its end
                     late = 0.8 * FOLLOW_UP[1]
                     share = float(np.mean(times.months > late)) - 0.5 ** (late / target.published)
                     return share * WEIGHT[target.what] / MINDED["share"]
@@ -202,12 +202,12 @@ class ArmPanel:
 
 
 def _kind(name: str) -> str:
-    """Late survival is what immunotherapy is about; it weighs more than other landmarks."""
+    """The kind of a landmark. Late survival is the point of immunotherapy, so it weighs more than other landmarks."""
     return "plateau" if name.startswith("OS") and float(name[2:]) >= 36 else "landmark"
 
 
 def _follow_up(arm: Arm) -> float:
-    """Months after which an arm shows nothing more that was published."""
+    """Months of follow-up that cover all published figures of an arm."""
     marks = [float(name.lstrip("PFOS")) for name in arm.landmarks]
     shown = max([4.1 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
     return float(np.clip(shown, *FOLLOW_UP))
@@ -219,31 +219,31 @@ def _sorted(months: Any, event: Any) -> Times:
 
 
 def _centre(months: Vector, width: float = 0.14) -> float:
-    """Mean log of the sorted times around the median: the log median, but smooth in the figures."""
+    """Mean log of the sorted times around the median: a log median that is smooth in the figures."""
     low, high = int((0.5 - width / 2) * len(months)), int(np.ceil((0.5 + width / 2) * len(months)))
     return float(np.log(np.maximum(months[low:high], 0.05)).mean())
 
 
 def loss(misses: Vector, x: Vector) -> float:
-    """Pseudo-Huber misses plus the pull towards the start."""
+    """Pseudo-Huber loss of the misses plus the pull towards the start."""
     return float(np.sum(ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)) + 0.5 * PULL**2 * np.sum(x**2))
 
 
 @functools.lru_cache(maxsize=2)
 def _panel(card: Card, n: int, seed: int) -> ArmPanel:
-    """The panel of a fit; every process makes its own, once."""
+    """The panel of a fit, made once in each process."""
     return ArmPanel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
 
 
 def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[ArmSeen]] | None, figures: Params) -> Vector:
-    """(T,) misses at ``figures``, in whatever process."""
+    """(T,) misses at ``figures``. This runs in any process."""
     panel = _panel(card, n, seed)
     return panel.misses(panel.look(figures, before))
 
 
 @dataclass
 class Position:
-    """Where a fit stands. It can be written down and taken up again."""
+    """The state of a fit, which can be saved and resumed."""
 
     x: Vector
     round: int = 0
@@ -253,12 +253,12 @@ class Position:
 
     @property
     def done(self) -> bool:
-        """Whether two rounds in a row brought nothing."""
+        """Whether two rounds in a row brought no improvement."""
         return self.stalled >= 2
 
 
 class Fit:
-    """A fit under way.
+    """A fit in progress.
 
     Args:
         card: the card to start from.
@@ -286,13 +286,13 @@ class Fit:
         return params(with_figures(self.card, self.figures(x)))
 
     def look(self, x: Vector) -> tuple[Params, list[ArmSeen], Vector]:
-        """Figures, what is seen of the arms, and the misses at ``x``."""
+        """The figures at ``x``, the results of the arms, and the misses."""
         figures = self.params(x)
         seen = self.panel.look(figures)
         return figures, seen, self.panel.misses(seen)
 
     def jacobian(self, x: Vector, base: tuple[Params, list[ArmSeen], Vector], progress: Progress = silent) -> Vector:
-        """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
+        """(T, K) derivatives of the misses by finite differences towards the start, alternately wide and narrow."""
         width = 0.3 if self.position.round % 2 else 0.6
         moves = np.where(x > 0, -width, width)
         moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
@@ -301,7 +301,7 @@ class Fit:
     def _try(
         self, places: Sequence[Vector], before: tuple[Params, Sequence[ArmSeen]] | None, progress: Progress, stage: str
     ) -> list[Vector]:
-        """The misses at each of several places; ``before`` as :meth:`ArmPanel.look` has it."""
+        """The misses at each of several places. For ``before`` see :meth:`ArmPanel.look`."""
         look = functools.partial(_misses, self.card, self.n, self.seed, before)
         return spread(look, [self.params(x) for x in places], self.workers, self.address, progress, stage)
 
@@ -331,7 +331,7 @@ class Fit:
         at.stalled = at.stalled + 1 if best[0] > before - max(0.2, 0.005 * before) else 0
 
     def _settle_harm(self, x: Vector) -> None:
-        """Shares of grade 3+ events and of stopping, regimen by regimen, so that the arms show the published rates."""
+        """Set the shares of grade 3+ events and of stopping for each regimen, so that its arms show the published rates."""
         figures = with_figures(self.card, self.figures(x))
         seen = self.panel.look(params(figures))
         names = [regimen.name for regimen in figures.regimens]
@@ -370,18 +370,18 @@ def calibrate(
     workers: str = "local",
     address: str | None = None,
 ) -> Fit:
-    """Fit a card and write it, with what it was fitted on, to ``output``.
+    """Fit a card and write it, with a record of what it was fitted on, to ``output``.
 
-    After every round the position is written to ``state``; a fit that was interrupted goes on from there. Same card, same
-    seed, same result, interrupted or not.
+    After every round the position is written to ``state``, and an interrupted fit resumes from there. The same card and seed
+    give the same result, interrupted or not.
 
     Args:
         card: a shipped card's name or a path.
-        output: where the fitted card goes; it may be the card itself.
-        state: where the position is kept until the fit is done.
+        output: where to write the fitted card; may be the card itself.
+        state: where to keep the position until the fit is done.
         n: patients screened for each arm.
-        seed: of patients and chance.
-        rounds: at most so many.
+        seed: seed of patients and chance.
+        rounds: maximum number of rounds.
         progress: told whenever figures have been tried; the stage names the round.
         workers, address: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
@@ -428,14 +428,14 @@ def _resume(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
         )
         harm = {tuple(key): float(value) for key, value in content["harm"]}
     except (ValueError, KeyError, TypeError, OverflowError):
-        raise TrialError(f"{path}: is not the state of a fit; remove it to start anew") from None
+        raise TrialError(f"{path} is not the state of a fit; remove it to start again") from None
     if not same or position.x.shape != fit.position.x.shape:
-        raise TrialError(f"{path}: belongs to a fit of another card, seed or number of patients; remove it to start anew")
+        raise TrialError(f"{path} belongs to a fit of another card, seed or number of patients; remove it to start again")
     fit.position, fit.harm = position, harm
 
 
 def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
-    """The card with its new figures, once it is valid."""
+    """Write the card with its new figures, after validating it."""
     import tomlkit
 
     from onco_gym.cards.folder import card_files
@@ -466,6 +466,6 @@ def _lines(tomlkit: Any, names: Sequence[str]) -> Any:
 
 
 def moved(fit: Fit) -> list[tuple[Parameter, float]]:
-    """Parameters and how far each moved, in its units; the farthest first."""
+    """Parameters and how far each moved in its own units, the farthest first."""
     pairs = list(zip(fit.parameters, fit.position.x.tolist(), strict=True))
     return sorted(pairs, key=lambda pair: -abs(pair[1]))

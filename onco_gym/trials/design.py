@@ -1,4 +1,4 @@
-"""Designing trials on simulated patients: which protocol, how many patients, and what the answer hangs on."""
+"""Design trials on simulated patients: which protocol, how many patients, and what the answer depends on."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
 SMALLEST_GROUP = 0.03
-"""Share of the patients below which a protected group is too small to say anything of."""
+"""A protected group with a smaller share of the patients is too small to judge."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Score:
     """How a candidate does against the control protocol in the same patients.
 
     Attributes:
-        candidate: which.
+        candidate: the trial.
         n: simulated patients behind the score.
         efficacy: quality-adjusted life years gained per patient within follow-up.
         safety: share of patients without a grade 3+ event.
-        diversity: 0..1, the least against the best served group of the disease's patients: for each protected attribute,
-            the lowest over the highest gain per patient of a group, where those the population leaves out gain nothing;
-            the smallest of these ratios.
+        diversity: 0..1, the gain of the least served group relative to the best served one. For each protected attribute,
+            this is the lowest gain per patient of a group over the highest, among all patients with the disease. Patients
+            outside the population gain nothing. The smallest ratio counts.
         least_served: the attribute and group with the lowest ratio.
         total: the weighted sum that candidates are ranked by.
         dominated: whether another candidate is as good in all three and better in one.
@@ -82,7 +82,7 @@ def score(
         n: patients enrolled per arm.
         seed: same seed, same score.
         months: follow-up.
-        weights: of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
+        weights: weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
     """
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
@@ -146,10 +146,10 @@ def optimise(
     """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
 
     Returns:
-        The last score of every candidate, the best first; those that went furthest come before those that fell out.
+        The last score of every candidate, the best first. Candidates that stayed longer come before those dropped earlier.
     """
     if not candidates:
-        raise TrialError("there is no candidate to choose from")
+        raise TrialError("there are no candidates to choose from")
     standing = list(dict.fromkeys(candidates))
     rounds = max(1, math.ceil(math.log2(len(standing))))
     ranked: list[Score] = []
@@ -180,7 +180,7 @@ def _judged(one: Score, every: Sequence[Score]) -> Score:
 class Power:
     """Share of repeated trials whose log-rank test favours the treated arm significantly (two-sided), with its 95% interval.
 
-    ``events`` is their number on average.
+    ``events`` is the mean number of events in a trial.
     """
 
     n: int
@@ -190,9 +190,9 @@ class Power:
 
 
 def schoenfeld_events(ratio: float, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Events that a log-rank test (two-sided) of two arms of equal size needs, where hazards are proportional.
+    """Events that a two-sided log-rank test of two equal arms needs if hazards are proportional.
 
-    Schoenfeld, Biometrika 1981;68:316. ``inf`` where the hazard ratio is 1, ``nan`` where it cannot be told.
+    Schoenfeld, Biometrika 1981;68:316. ``inf`` if the hazard ratio is 1, ``nan`` if it is unknown.
     """
     if ratio == 1 or not 0 < ratio < math.inf:
         return math.inf if ratio == 1 else math.nan
@@ -201,19 +201,19 @@ def schoenfeld_events(ratio: float, power: float = 0.8, alpha: float = 0.05) -> 
 
 
 class PowerStudy:
-    """Two arms of equal size, simulated once for many patients; trials are drawn from them.
+    """Two arms of equal size, simulated once with many patients. Trials are drawn from them.
 
     Args:
         card: a validated card.
-        setting: who, and how.
+        setting: population and conduct of the trial.
         treated, control: protocols.
         endpoint: ``pfs`` or ``os``.
-        accrual: months over which patients enter, evenly.
+        accrual: months over which patients enter at an even rate.
         follow_up: months from the last entry to the analysis.
-        figures: other figures than the card's own.
+        figures: figures to use instead of the card's own.
         seed: same seed, same answer.
-        pool: patients simulated per arm. Trials of up to a fifth of that many per arm can be drawn from them: in larger ones
-            the pool's own chance difference would count as an effect.
+        pool: patients simulated per arm. A trial may have up to a fifth of them per arm. In larger trials, a chance
+            difference between the pools would count as an effect.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class PowerStudy:
         if endpoint not in ("pfs", "os"):
             raise TrialError(f"there is no endpoint {endpoint!r}: expected pfs or os")
         if min(accrual, follow_up) < 0:
-            raise TrialError(f"entry over {accrual:g} months and {follow_up:g} months more: neither can be below 0")
+            raise TrialError(f"accrual is {accrual:g} and follow_up {follow_up:g} months, expected at least 0")
         if pool < 10:
-            raise TrialError(f"{pool} patients simulated per arm: expected at least 10")
+            raise TrialError(f"pool is {pool} patients per arm, expected at least 10")
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
         self.most = pool // 5
         months = accrual + follow_up
@@ -248,10 +248,10 @@ class PowerStudy:
 
     @functools.cached_property
     def hazard_ratio(self) -> Interval:
-        """Hazard ratio of the treated arm within such a trial, by Cox regression on everybody simulated.
+        """Hazard ratio of the treated arm within such a trial, by Cox regression on all simulated patients.
 
-        Where hazards are not proportional, it depends on the follow-up. The interval is that of the simulated patients'
-        chance.
+        If hazards are not proportional, it depends on the follow-up. The interval covers chance among the simulated
+        patients.
         """
         rng = np.random.default_rng([self.seed, 0])
         return hazard_ratio(*(self._drawn(times, np.arange(len(times.months)), rng) for times in self._times))
@@ -267,11 +267,11 @@ class PowerStudy:
         The test is two-sided at ``alpha``. A one-sided test at 0.025 is the same as a two-sided one at 0.05.
         """
         if not 2 <= n <= self.most:
-            raise TrialError(f"{n} patients per arm: expected 2 to {self.most}, a fifth of those simulated")
+            raise TrialError(f"n is {n} patients per arm, expected 2 to {self.most} (a fifth of those simulated)")
         if not 0 < alpha < 1:
-            raise TrialError(f"a significance level of {alpha:g}: expected a number between 0 and 1")
+            raise TrialError(f"the significance level is {alpha:g}, expected a number between 0 and 1")
         if repeats < 1:
-            raise TrialError(f"{repeats} trials simulated: expected at least 1")
+            raise TrialError(f"repeats is {repeats}, expected at least 1")
         rng = np.random.default_rng([self.seed, n])
         critical = NormalDist().inv_cdf(alpha / 2)
         significant, events = [], []
@@ -289,13 +289,13 @@ class PowerStudy:
         alpha: float = 0.05,
         progress: Progress = silent,
     ) -> Power:
-        """The smallest trial (to within 3%, and the chance of ``repeats`` trials) that reaches ``power``.
+        """The smallest trial (within 3%, and up to the chance of ``repeats`` trials) that reaches ``power``.
 
         Raises:
             TrialError: if a fifth of the pool per arm is too few, or if ``repeats`` are too few to show such a power.
         """
         if not 0 < power < 1:
-            raise TrialError(f"a power of {power:g}: expected a number between 0 and 1")
+            raise TrialError(f"power is {power:g}, expected a number between 0 and 1")
         if repeats * (1 - power) < 1 - 1e-9:
             fewest = math.ceil(1 / (1 - power) - 1e-6)
             raise TrialError(f"{repeats} simulated trials cannot show a power of {power:g}: expected at least {fewest}")
@@ -325,11 +325,11 @@ class PowerStudy:
 
 @dataclass(frozen=True)
 class ParameterEffect:
-    """What an uncertain parameter does to an arm's result.
+    """The effect of an uncertain parameter on an arm's result.
 
     Attributes:
         name: the parameter.
-        low, high: the result with the parameter at the 2.5% and the 97.5% point of the ensemble, all others at the card's.
+        low, high: the result with the parameter at the 2.5% and the 97.5% point of the ensemble, all others as on the card.
         first, total: share of the result's variance that it explains alone, and with its interactions (Sobol).
     """
 
@@ -341,15 +341,15 @@ class ParameterEffect:
 
 
 class Sensitivity:
-    """How an arm's result hangs on the figures that we are unsure of. All runs share patients and chance.
+    """How an arm's result depends on uncertain figures. All runs share patients and chance.
 
     Args:
         card: a validated card.
-        setting: who, and how.
+        setting: population and conduct of the trial.
         protocol: the arm.
         ensemble: what is uncertain, and how much.
-        outcome: which result.
-        n: patients.
+        outcome: one of :data:`OUTCOMES`.
+        n: number of patients.
         seed: same seed, same answer.
         months: follow-up.
     """
@@ -395,7 +395,7 @@ class Sensitivity:
         return estimate.value
 
     def one_at_a_time(self, progress: Progress = silent) -> list[ParameterEffect]:
-        """Each parameter moved by itself; the one that matters most first."""
+        """Move each parameter by itself. The one that matters most comes first."""
         rows = []
         for index, one in enumerate(self._parameters):
             ends = []
@@ -408,12 +408,12 @@ class Sensitivity:
         return sorted(rows, key=lambda row: -abs(row.high - row.low))
 
     def everything_at_once(self, samples: int = 32, most: int = 12, progress: Progress = silent) -> list[ParameterEffect]:
-        """Sobol indices by SALib, of the ``most`` parameters that matter most one at a time.
+        """Sobol indices (by SALib) of the ``most`` parameters that matter most one at a time.
 
         Args:
             samples: base samples, a power of 2; ``samples * (most + 2)`` runs.
-            most: parameters.
-            progress: told after each run, those of :meth:`one_at_a_time` included.
+            most: number of parameters.
+            progress: told after each run, including those of :meth:`one_at_a_time`.
         """
         from SALib.analyze import sobol
         from SALib.sample import sobol as sampler

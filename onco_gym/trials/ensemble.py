@@ -1,8 +1,8 @@
-"""What we do not know, carried along: sets of figures that fit the published arms about as well as the card's own.
+"""Ensembles: sets of figures that fit the published arms about as well as the card's own.
 
 Around the fitted card, the published figures pin some directions of parameter space and leave others free. Members are drawn
-from the normal approximation of the fit (the inverse of its Gauss-Newton matrix), simulated, and kept if as many published
-95% intervals hold as under the card's own figures, but for a few.
+from the normal approximation of the fit (the inverse of its Gauss-Newton matrix) and simulated. A member is kept if it meets
+almost as many published 95% intervals as the card's own figures.
 """
 
 import json
@@ -24,11 +24,11 @@ from onco_gym.trials.parameters import Parameter, figures_at, fitted_parameters,
 
 MEMBERS = 24
 ALLOWED = 0.05
-"""Share of the published intervals that a member may miss beyond those that the card's own figures miss."""
+"""Share of the published intervals that a member may miss in addition to those that the card itself misses."""
 
 
 class StaleError(TrialError):
-    """An ensemble that was drawn around other figures than the card now has."""
+    """The card's figures have changed since its ensemble was drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Ensemble:
         return [params(with_figures(card, figures_at(self.parameters, row))) for row in self.offsets]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON."""
+        """Write the ensemble as JSON."""
         rows = {one.name: [sum(one.start), *np.round(self.offsets[:, i], 3).tolist()] for i, one in enumerate(self.parameters)}
         File(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -57,7 +57,7 @@ class Ensemble:
 
 
 def ensemble_file(card: str | os.PathLike[str]) -> File:
-    """Where the ensemble of a card is kept: in ``ensembles`` beside it."""
+    """The file of a card's ensemble, in ``ensembles`` beside the card."""
     return kept_beside(card, "ensembles", ".json")
 
 
@@ -75,19 +75,19 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
         rows = {str(name): np.array(values, float) for name, values in json.loads(file.read_text()).items()}
         known = fitted_parameters(card)
         if {one.name: float(f"{sum(one.start):.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
-            raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate CARD --ensemble draws it anew")
+            raise StaleError(f"{file} was drawn around other figures; draw it again with onco-gym calibrate CARD --ensemble")
         offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
     except (OSError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
         if isinstance(error, TrialError):
             raise
-        raise TrialError(f"{file}: is not an ensemble: {error}") from None
+        raise TrialError(f"{file} is not an ensemble: {error}") from None
     if not offsets.size or not np.isfinite(offsets).all() or np.abs(offsets).max() > 50:
-        raise TrialError(f"{file}: is not an ensemble: its numbers are empty or out of range")
+        raise TrialError(f"{file} is not an ensemble: its numbers are empty or out of range")
     return Ensemble(tuple(known), offsets)
 
 
 def covered(panel: ArmPanel, seen: list[ArmSeen]) -> float:
-    """Share of published 95% intervals (medians) that the simulated figures lie in."""
+    """Share of the published 95% intervals of medians that contain the simulated figure."""
     hits = []
     for arm, one in zip(panel.arms, seen[: len(panel.arms)], strict=True):
         for interval, times in ((arm.pfs_interval, one.progression_free), (arm.os_interval, one.overall)):
@@ -112,10 +112,10 @@ def draw_ensemble(
         card: a fitted card.
         n: patients screened for each arm.
         seed: same card, same seed, same ensemble.
-        members: how many.
+        members: number of members.
         progress: told after every parameter and every member.
-        workers, address: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are tried here,
-            one by one.
+        workers, address: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are simulated
+            in this process, one by one.
     """
     fit = Fit(card, n, seed, workers, address)
     centre = fit.position.x
@@ -135,6 +135,6 @@ def draw_ensemble(
             kept.append(offset)
             found += 1
             progress("members of the ensemble", len(kept), members)
-        if tried >= 12 and found < tried / 4:  # too bold: most draws leave the published intervals
+        if tried >= 12 and found < tried / 4:  # steps are too large: most draws leave the published intervals
             scale, tried, found = 0.7 * scale, 0, 0
     return Ensemble(tuple(fit.parameters), np.stack(kept))

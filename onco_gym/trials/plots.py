@@ -1,4 +1,4 @@
-"""Pictures of trials: Kaplan-Meier curves with those at risk, and simulated against published figures."""
+"""Pictures of trials: Kaplan-Meier curves with numbers at risk, and simulated against published figures."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure to ``path``; the ending says the format."""
+    """Write a figure to ``path``. The suffix sets the format."""
     with replacing(path) as temporary:
         figure.savefig(temporary, format=Path(path).suffix.lstrip(".") or "png")
 
@@ -128,7 +128,7 @@ def _cross(axes: Any, row: Reproduction, x: float, across: Sequence[float], y: f
 
 
 def published_panels(rows: Sequence[Reproduction], trials: Sequence[str], title: str) -> Any:
-    """Simulated curves of some trials, with the published medians and landmarks drawn in."""
+    """Simulated curves of some trials, with the published medians and landmarks."""
     columns = 4
     chosen = [(trial, attribute) for trial in trials for attribute in ("progression_free", "overall")]
     figure = _figure(14, 3.1 * int(np.ceil(len(chosen) / columns)))

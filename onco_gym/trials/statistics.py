@@ -1,4 +1,4 @@
-"""What a paper reports of a trial: survival curves and medians, hazard ratios, rates, each with a 95% interval."""
+"""What a paper reports about a trial: survival curves and medians, hazard ratios and rates, each with a 95% interval."""
 
 import functools
 import math
@@ -27,8 +27,8 @@ class Times:
     """Times to an event.
 
     Attributes:
-        months: (n,) time of the event, or until which there was none.
-        event: (n,) whether it happened.
+        months: (n,) time of the event or of censoring.
+        event: (n,) whether the event happened.
     """
 
     months: NDArray[np.float64]
@@ -47,7 +47,7 @@ class Times:
 
         table: Any = median_survival_times(self.kaplan_meier.confidence_interval_survival_function_)
         bounds = table.to_numpy().ravel()
-        # A curve that comes down to one half has reached it, even where rounding leaves it a little above.
+        # A curve that falls to one half has reached the median, even if rounding leaves it a little above.
         value = qth_survival_time(0.5 + 1e-9, self.kaplan_meier.survival_function_)
         return Interval(float(value), float(bounds.min()), float(bounds.max()))
 
@@ -56,7 +56,7 @@ class Times:
         return np.asarray(self.kaplan_meier.predict(months), float).reshape(-1)
 
     def until(self, months: Any) -> "Times":
-        """The same, followed only until ``months`` (a number, or (n,) one per patient)."""
+        """The same times with follow-up cut at ``months`` (a number, or (n,) one per patient)."""
         late = self.months > months
         return Times(np.minimum(self.months, months), self.event & ~late)
 
@@ -70,7 +70,7 @@ class ArmResult:
         n: patients enrolled.
         progression_free, overall: survival times.
         response, disease_control: share with a confirmed response, and with that or no progression at the first scan.
-        grade3, discontinuation: share with a grade 3+ event, and who stopped a regimen for toxicity, before progression.
+        grade3, discontinuation: share with a grade 3+ event, and share who stopped a regimen for toxicity, before progression.
         qalys: quality-adjusted life years within follow-up, mean per patient.
         responded, controlled, severe, stopped: (n,) bool, patient by patient.
         quality: (n,) quality-adjusted life years.
@@ -128,7 +128,7 @@ def simulated_arm(
 def hazard_ratio(treated: Times, control: Times) -> Interval:
     """Hazard ratio of ``treated`` against ``control`` by Cox regression (Efron's method for ties).
 
-    The interval is that of independent arms. Under common random numbers it is wider than it need be.
+    The interval assumes independent arms. It is wider than necessary if the arms share patients and chance.
     """
     events = int(treated.event.sum()), int(control.event.sum())
     if not all(events):
@@ -161,9 +161,9 @@ def log_rank(one: Times, other: Times) -> float:
 
 
 def log_rank_z(one: Times, other: Times) -> float:
-    """Standardised log-rank statistic: below 0 where ``one`` has fewer events than it would have without a difference.
+    """Standardised log-rank statistic, below 0 if ``one`` has fewer events than expected without a difference.
 
-    Ties have the hypergeometric variance. Where there are no events, the statistic is 0.
+    Ties have the hypergeometric variance. Without events the statistic is 0.
     """
     months, event = np.concatenate([one.months, other.months]), np.concatenate([one.event, other.event])
     at, events = np.unique(months[event], return_counts=True)
@@ -174,13 +174,13 @@ def log_rank_z(one: Times, other: Times) -> float:
 
 
 def fast_log_hazard_ratio(treated: Times, control: Times, turns: int = 8) -> float:
-    """Log hazard ratio by Cox regression with Breslow's ties: the same within a few percent, a hundred times faster."""
+    """Log hazard ratio by Cox regression with Breslow's ties: within a few percent of Efron's, a hundred times faster."""
     months = np.concatenate([treated.months, control.months])
     event = np.concatenate([treated.event, control.event])
     group = np.repeat([1.0, 0.0], [len(treated.months), len(control.months)])
     order = np.argsort(-months, kind="stable")
     months, event, group = months[order], event[order], group[order]
-    ends = np.searchsorted(-months, -months, side="right") - 1  # the last of each set of ties: all at risk then
+    ends = np.searchsorted(-months, -months, side="right") - 1  # the last of each set of ties: everybody up to it is at risk
     ones = np.cumsum(group)[ends][event]
     zeros = np.cumsum(1 - group)[ends][event]
     wanted = float(group[event].sum())

@@ -1,4 +1,4 @@
-"""A trial: arms side by side in one population, with the uncertainty of chance and of what we do not know."""
+"""Run a trial: arms side by side in one population, with intervals for chance and for uncertain figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ from onco_gym.trials.arms import Setting, TrialError
 from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, simulated_arm
 
 RESAMPLES = 40
-"""Times that the patients are drawn again with replacement, for the uncertainty of chance."""
+"""Bootstrap samples of the patients, for the uncertainty of chance."""
 FEW = 400
-"""Patients per arm with whom other figures than the card's own are tried."""
+"""Patients per arm for simulations with the figures of an ensemble."""
 FIGURES = ("pfs_months", "os_months", "response", "disease_control", "grade3", "discontinuation", "qalys")
 RATIOS = ("pfs_hazard_ratio", "os_hazard_ratio")
 MULTIPLIED = np.array([name.endswith(("months", "ratio")) for name in (*FIGURES, *RATIOS)])
@@ -27,16 +27,16 @@ SHARES = np.array([name not in ("pfs_months", "os_months", "qalys", *RATIOS) for
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """What a trial found.
+    """The result of a trial.
 
     Attributes:
         card, digest: the card's id and fingerprint.
-        setting: who, and how the trial was run.
+        setting: population and conduct of the trial.
         n, seed, months, independent: patients per arm, seed, follow-up, whether arms had patients of their own.
-        arms: results, in the order asked for. The last is the one that the others are compared with.
-        pfs_hazard_ratios, os_hazard_ratios: of each arm but the last against the last.
-        uncertainty: per arm, figure by figure, the 95% interval that includes the uncertainty of the card's figures;
-            empty where the card has no ensemble.
+        arms: results, in the order given. The others are compared with the last.
+        pfs_hazard_ratios, os_hazard_ratios: of each arm except the last, against the last.
+        uncertainty: for each arm, figure to 95% interval that includes the uncertainty of the card's figures;
+            empty without an ensemble.
         ratio_uncertainty: the same for the hazard ratios. :meth:`hazard_ratios` returns the ratios with the interval to show.
     """
 
@@ -54,7 +54,7 @@ class TrialResult:
     ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
 
     def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Interval, ...]:
-        """Hazard ratio of each arm but the last against the last. What its interval includes, :attr:`included` says."""
+        """Hazard ratio of each arm except the last, against the last. :attr:`included` says what the intervals include."""
         name = f"{endpoint}_hazard_ratio"
         found: tuple[Interval, ...] = getattr(self, f"{name}s")
         pairs = zip(found, self.ratio_uncertainty, strict=True)
@@ -81,18 +81,18 @@ def run_trial(
 
     Args:
         card: a validated card.
-        setting: who, and how it is run.
-        protocols: one sequence of regimens per arm; the last arm is the one to compare with.
+        setting: population and conduct of the trial.
+        protocols: one sequence of regimens per arm; the others are compared with the last.
         n: patients enrolled in each arm.
         seed: same seed, same trial.
         months: follow-up of every patient.
-        independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance:
-            differences are then the treatments'.
-        ensemble: other figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
+        independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance,
+            so that they differ only in treatment.
+        ensemble: other sets of figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
         progress: told after each simulated arm.
 
     Raises:
-        TrialError: for a population, a regimen or a figure that cannot be used.
+        TrialError: if the population, a regimen or a number is invalid.
     """
     if not protocols:
         raise TrialError("a trial needs at least one arm")
@@ -131,12 +131,12 @@ def run_trial(
             place = slice(i * len(names), (i + 1) * len(names))
             rows = dict(zip(names, np.stack([low, high, own])[:, place].T.tolist(), strict=True))
             for name, one in _estimates(arm).items():
-                # Never narrower than chance: few patients who all respond show none when they are drawn again.
+                # Never narrower than chance: if few patients all respond, resampling them shows no spread.
                 figures[i][name] = min(rows[name][0], one.low), max(rows[name][1], one.high)
             for name in RATIOS if i < len(others) else ():
                 value, (*bounds, fast) = exact[name][i].value, rows[name]
-                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, the interval is that of Cox regression
-                    # Resampled ratios have Breslow's ties. They are brought to Efron's, which the ratio itself has.
+                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
+                    # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
                     ratios[i][name] = bounds[0] * value / fast, bounds[1] * value / fast
     return TrialResult(
         card=card.id,
@@ -155,7 +155,7 @@ def run_trial(
 
 
 def _estimates(arm: ArmResult) -> dict[str, Interval]:
-    """An arm's figures with their intervals of chance."""
+    """An arm's figures, with intervals for chance."""
     medians = {"pfs_months": arm.progression_free.median(), "os_months": arm.overall.median()}
     return {**medians, **{name: getattr(arm, name) for name in FIGURES[2:]}}
 
@@ -173,9 +173,9 @@ def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
 
 
 def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """How each member of an ensemble moves the figures (the first point has the card's own): (its values, factor or shift).
+    """How each member of an ensemble moves the figures: (its values, factor or shift). The first point is the card's own.
 
-    All share patients and chance, so that few patients show the difference. Medians and ratios move by a factor, shares and
+    All share patients and chance, so few patients suffice to show the difference. Medians and ratios move by a factor, shares and
     means by a shift.
     """
     own = points[0]
@@ -186,7 +186,7 @@ def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float
 
 
 def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(draws, values) moved. A median that only one of the two reaches is taken as the member has it."""
+    """(draws, values) after the move. A median that only one of the two reaches is the member's."""
     member, by = move
     factors = np.resize(MULTIPLIED, len(by))
     with np.errstate(invalid="ignore"):
@@ -196,7 +196,7 @@ def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray
 
 
 def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Generator) -> list[ArmResult]:
-    """The arms with patients drawn again with replacement; the same ones in all arms where arms share patients."""
+    """The arms with patients resampled. Arms that share patients draw the same ones."""
     first = rng.integers(0, arms[0].n, arms[0].n)
     rows = []
     for arm in arms:
@@ -210,13 +210,13 @@ def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Gene
 
 
 def _median(times: Times) -> float:
-    """The median where everybody is followed equally long; ``inf`` if not reached."""
+    """The median if everybody is followed equally long; ``inf`` if not reached."""
     middle = np.argsort(times.months, kind="stable")[(len(times.months) - 1) // 2]
     return float(times.months[middle]) if times.event[middle] else np.inf
 
 
 def as_json(result: TrialResult) -> dict[str, Any]:
-    """A trial in plain numbers, curves included; None for what was not reached."""
+    """A trial in plain numbers, including its curves. None means not reached."""
     grid = np.arange(0, result.months + 1e-9, 1.0)
 
     def number(value: float) -> float | None:

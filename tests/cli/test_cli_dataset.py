@@ -26,7 +26,7 @@ def test_a_dataset_is_written_and_overwritten_only_when_told(command, home, monk
     assert "minari.load_dataset('oncology/nsclc/guideline-v0')" in out
     code, _, err = command(*asked)
     assert code == 2
-    assert "there is a dataset oncology/nsclc/guideline-v0" in err
+    assert "the dataset oncology/nsclc/guideline-v0 already exists" in err
     assert command(*asked, "--overwrite", "--seed", 4).code == 0
     stored = json.loads((home / "other/oncology/nsclc/guideline-v0/data/metadata.json").read_text())
     assert (stored["seed"], stored["total_episodes"]) == (4, 3)
@@ -50,8 +50,8 @@ def test_a_dataset_of_a_card_of_ones_own(command, home):
         (("guideline",), "--env"),
         (("guideline", "--env", "NSLC"), "(did you mean 'NSCLC'?)"),
         (("clincian", "--env", "NSCLC"), "(did you mean 'clinician'?)"),
-        (("guideline", "--env", "NSCLC", "--root", __file__), "is no folder that can be written to"),
-        (("guideline", "--env", "NSCLC", "--name", "a b"), "is no name of a dataset"),
+        (("guideline", "--env", "NSCLC", "--root", __file__), "is not a writable folder"),
+        (("guideline", "--env", "NSCLC", "--name", "a b"), "is not the name of a dataset"),
     ],
 )
 def test_errors_are_one_line(refused, arguments, named):

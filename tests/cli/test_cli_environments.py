@@ -66,8 +66,8 @@ def test_play_by_hand(command, monkeypatch, type_in):
     ran = command("play", "NSCLC", "--seed", 7)
     assert (ran.code, ran.err) == (0, "")
     assert [int(week) for week in re.findall(r"cancer, week (\d+)", ran.out)] == [0, 3, 6]
-    assert "'99' is none of the numbers above" in ran.out
-    assert "'hello' is none of the numbers above" in ran.out
+    assert "'99' is not one of the numbers above" in ran.out
+    assert "'hello' is not one of the numbers above" in ran.out
     assert "Osimertinib 80 mg daily" in ran.out
 
 

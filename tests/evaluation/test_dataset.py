@@ -106,18 +106,18 @@ def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorte
 
 def test_what_cannot_be_written_is_refused_before_the_work(home):
     for name in ("nothing", "../up-v0", "a b-v0", "a/short-v0"):
-        with pytest.raises(DatasetError, match="is no name of a dataset"):
+        with pytest.raises(DatasetError, match="is not the name of a dataset"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
-    with pytest.raises(DatasetError, match="at least one episode"):
+    with pytest.raises(DatasetError, match="episodes is 0, expected at least 1"):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 0)
     (home / "mine-v0").mkdir()
-    with pytest.raises(DatasetError, match="is no dataset; it is left alone"):
+    with pytest.raises(DatasetError, match="exists and is not a dataset; it was left alone"):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id="mine-v0", overwrite=True)
     with pytest.raises(AgentError, match="there is no agent"):
         write_dataset("onco_gym/NSCLC-v0", "nobody", 3)
     (home / "file").touch()
     for name, root in (("file/nsclc-v0", home), ("nsclc-v0", home / "file"), ("nsclc-v0", home / "file" / "folder")):
-        with pytest.raises(DatasetError, match="file is no folder that can be written to"):
+        with pytest.raises(DatasetError, match="file is not a writable folder"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name, root=root)
     assert sorted(path.name for path in home.iterdir()) == ["file", "mine-v0"]
 

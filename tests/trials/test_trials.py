@@ -463,7 +463,7 @@ def test_immunotherapy_shows_its_plateau():
     [
         ("ecog <= 1", "", "leeches", "there is no regimen 'leeches'"),
         ("ecog <= 1", "leeches", "docetaxel", "there is no regimen 'leeches'"),
-        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' comes twice"),
+        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' appears twice"),
         ("ecog > 7", "", "docetaxel", "holds for 0 of"),
         ("print(1)", "", "docetaxel", "not allowed"),
         ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
@@ -477,7 +477,7 @@ def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, sa
 
 
 def test_impossible_schedules_are_refused(nsclc):
-    with pytest.raises(TrialError, match="scans after 1 weeks"):
+    with pytest.raises(TrialError, match="a scan interval is 1 weeks, expected 3"):
         run_trial(nsclc, Setting("ecog <= 1", scan_weeks=(1,)), ["docetaxel"], n=50)
     with pytest.raises(TrialError, match="follow-up"):
         run_trial(nsclc, Setting("ecog <= 1"), ["docetaxel"], n=50, months=0)
