@@ -10,7 +10,6 @@ import onco_gym
 from onco_gym.agents import AgentError
 from onco_gym.evaluation import dataset as made
 from onco_gym.evaluation.dataset import DatasetError, default_id, write_dataset
-from onco_gym.foundation.workers import WorkError
 from onco_gym.rewards import TERMS
 
 minari = pytest.importorskip("minari")
