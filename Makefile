@@ -1,9 +1,9 @@
 # make demo       train PPO, evaluate it, write a report
-# make baselines  train and evaluate every baseline that has no run yet, and make their page
-# make test   the test suite (make test-all adds the slow tests)
-# make lint   style and types
-# make bench  speed, beside the peers that can be installed
-# make docs   the pages and pictures that are generated from the cards
+# make baselines  train and evaluate every baseline that has no run yet, and write their page
+# make test       run the test suite (make test-all adds the slow tests)
+# make lint       check style and types
+# make bench      measure speed beside the peers that can be installed
+# make docs       generate pages and pictures from the cards
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +14,7 @@ PEER := .venv-gymnax/bin/python
 
 demo: .venv/.demo
 	@mkdir -p runs
-	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --picture runs/journey.png
+	$(BIN)/onco-gym play NSCLC --agent guideline --seed 22 --quiet --plot runs/journey.png
 	$(BIN)/python baselines/demo.py
 	@echo "A patient's journey is drawn in runs/journey.png. Play one yourself: $(BIN)/onco-gym play NSCLC"
 
@@ -29,7 +29,7 @@ test: .venv/.test
 test-all: .venv/.test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m ""
 
-lint: .venv/.test .venv/.lint  # types are checked against what the extras install
+lint: .venv/.test .venv/.lint  # types are checked against the installed extras
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -59,13 +59,13 @@ clean:
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-# gymnax pins gymnasium<1.4, and forgets to ask for six.
+# gymnax pins gymnasium<1.4 and does not declare its dependency on six.
 .venv-gymnax/.installed:
 	$(PYTHON) -m venv .venv-gymnax
 	$(PEER) -m pip --disable-pip-version-check install -q gymnax==1.0.1 six
 	@touch $@
 
-# d3rlpy pins gymnasium==1.0.0; baselines/offline_d3rlpy.py runs there, without onco_gym.
+# d3rlpy pins gymnasium==1.0.0, so baselines/offline_d3rlpy.py runs in its own environment, without onco_gym.
 .venv-d3rlpy/.installed:
 	$(PYTHON) -m venv .venv-d3rlpy
 	.venv-d3rlpy/bin/python -m pip --disable-pip-version-check install -q d3rlpy==2.8.1 torch==2.13.0 h5py==3.16.0 onnx==1.23.2 onnxruntime==1.31.1

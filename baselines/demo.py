@@ -1,4 +1,4 @@
-"""The main job in a few minutes: train PPO on lung cancer, evaluate it beside random play and the guideline, write a page."""
+"""Train PPO on lung cancer for a few minutes, evaluate it beside random play and the guideline, and write a report."""
 
 import argparse
 import sys
@@ -17,9 +17,9 @@ from train import train
 def main() -> int:
     """Train, evaluate, report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2_500_000, help="of training; by default 2500000")
-    parser.add_argument("--patients", type=int, default=1000, help="of the evaluation; by default 1000")
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="by default runs")
+    parser.add_argument("--steps", type=int, default=2_500_000, help="training steps; by default 2500000")
+    parser.add_argument("--patients", type=int, default=1000, help="patients in the evaluation; by default 1000")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the results; by default runs")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     policy, page, screen = arguments.out / "ppo.onnx", arguments.out / "report.html", Console()

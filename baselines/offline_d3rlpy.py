@@ -1,13 +1,13 @@
 """Learn a policy from a Minari dataset with d3rlpy, and save it as ONNX.
 
-Runs in an environment of its own, without onco_gym (d3rlpy pins an older Gymnasium): ``make .venv-d3rlpy/.installed``, then
+This script runs in its own virtual environment, without onco_gym, because d3rlpy pins an older Gymnasium. Install it with
+``make .venv-d3rlpy/.installed``, then run
 
     .venv-d3rlpy/bin/python baselines/offline_d3rlpy.py ~/.minari/datasets/oncology/nsclc/clinician-v0 --out cql.onnx
-    onco-gym rollout NSCLC --agent cql.onnx
+    onco-gym rollout cql.onnx --env NSCLC
 
-The dataset is one of ``onco-gym dataset`` whose actions are regimens. The file takes ``observation`` (n, F) float32 and answers
-``scores`` (n, R) float32: Q values, or logits for behaviour cloning. Rewards are taken as they were recorded, multiplied by a
-constant.
+The dataset must come from ``onco-gym dataset``, with regimens as actions. The ONNX file takes ``observation`` (n, F) float32 and
+returns ``scores`` (n, R) float32: Q values, or logits for behaviour cloning. Rewards are used as recorded, times a constant.
 """
 
 import argparse
@@ -44,8 +44,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.out.absolute().parent.is_dir():
         sys.exit(f"{arguments.out}: the folder does not exist")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # what d3rlpy logs with
-    torch.set_num_threads(1)  # small networks are slower on several
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # d3rlpy's logger
+    torch.set_num_threads(1)  # small networks are slower with more threads
     d3rlpy.seed(arguments.seed)
 
     episodes, about = read(arguments.dataset)
@@ -61,7 +61,7 @@ def main() -> None:
     )
     encoder = VectorEncoderFactory(arguments.hidden)
     if arguments.algo == "cql":
-        # Only a multiplication: a reward that is shifted would pay for a long life, or for a short one.
+        # Rewards are scaled, never shifted: a shift would reward a long life, or a short one.
         scaler = d3rlpy.preprocessing.MultiplyRewardScaler(arguments.scale)
         config = DiscreteCQLConfig(
             learning_rate=3e-4,
@@ -99,7 +99,7 @@ def read(folder: Path) -> tuple[list[d3rlpy.dataset.Episode], dict]:
     """The episodes of a Minari dataset and its metadata, without Minari."""
     data = folder if (folder / "main_data.hdf5").is_file() else folder / "data"
     if not (data / "main_data.hdf5").is_file():
-        sys.exit(f"{folder}: is no Minari dataset in HDF5")
+        sys.exit(f"{folder} is not a Minari dataset in HDF5")
     about = json.loads((data / "metadata.json").read_text())
     episodes = []
     with h5py.File(data / "main_data.hdf5") as file:
@@ -107,7 +107,7 @@ def read(folder: Path) -> tuple[list[d3rlpy.dataset.Episode], dict]:
             group = file[f"episode_{index}"]
             rewards = group["rewards"][()]
             if rewards.ndim != 1:
-                sys.exit(f"{folder}: the reward is a vector; d3rlpy needs a number")
+                sys.exit(f"{folder} has vector rewards: d3rlpy needs a number")
             episodes.append(
                 d3rlpy.dataset.Episode(
                     # The observation after the last step is left out: d3rlpy does not look beyond a death, and ends a
@@ -122,16 +122,16 @@ def read(folder: Path) -> tuple[list[d3rlpy.dataset.Episode], dict]:
 
 
 def action_count(about: dict) -> int:
-    """How many regimens there are; this is for environments whose action is one of them."""
+    """The number of regimens. Only environments whose action is a regimen are supported."""
     space = about["action_space"]
     space = json.loads(space) if isinstance(space, str) else space
     if space.get("type") != "Discrete":
-        sys.exit(f"actions are {space.get('type')}: expected Discrete, an environment whose action is a regimen")
+        sys.exit(f"the action space is {space.get('type')}, expected Discrete: an environment whose action is a regimen")
     return int(space["n"])
 
 
 class Scores(torch.nn.Module):
-    """What the algorithm thinks of each regimen: the mean of its Q functions, or logits."""
+    """The algorithm's score of each regimen: the mean of its Q functions, or logits."""
 
     def __init__(self, algorithm: d3rlpy.algos.QLearningAlgoBase) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Scores(torch.nn.Module):
 
 
 def export(policy: Scores, features: int, path: Path) -> None:
-    """Write the policy whole or not at all, and see that the file answers as the policy does."""
+    """Write the policy atomically, and check that the file gives the same answers as the policy."""
     import onnxruntime
 
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, suffix=".onnx")

@@ -1,4 +1,4 @@
-"""Train and evaluate the baselines; every run is kept as a JSON file, and what is there already is not run again.
+"""Train and evaluate the baselines. Every run is kept as a JSON file, and finished runs are not repeated.
 
     python baselines/run.py                                   # everything: many hours on two cores
     python baselines/run.py --env NSCLC-v0 --algorithm ppo jax_ppo --seeds 2
@@ -46,7 +46,7 @@ TRAINED = {
 
 
 def environments(kind: str) -> list[str]:
-    """The environments of a kind, without the namespace; lung cancer, which the examples are of, comes first."""
+    """The environments of a kind, without the namespace. Lung cancer, the disease of the examples, comes first."""
     found = [one.id for one in registry.environments() if one.kind == kind and not one.multi_objective]
     return sorted((name.removeprefix(f"{registry.NAMESPACE}/") for name in found), key=lambda name: "NSCLC" not in name)
 
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def file(self) -> Path:
-        """Where it is kept."""
+        """Where the run is kept."""
         return RUNS / self.environment / self.algorithm / f"{self.seed}.json"
 
     @property
@@ -83,7 +83,7 @@ class Run:
         return make_engine(self.environment)
 
     def stamp(self) -> str:
-        """Of all that the result depends on: settings, patients, and the card of the engine's own stamp."""
+        """A hash of everything that the result depends on: settings, patients, and the card of the engine's own stamp."""
         content = [self.settings, self.patients, self.first_patient, self.engine().stamp.card_digest]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -96,7 +96,7 @@ class Run:
 
 
 def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, tensorboard: str | None = None) -> list[Run]:
-    """Every run that is wanted in these environments, done or not."""
+    """All requested runs in these environments, done or not."""
     table = tomllib.loads((HERE / "hyperparameters.toml").read_text("utf-8"))
     patients = table["seeds"]["patients"], table["seeds"]["first_patient"]
     runs = []
@@ -112,7 +112,7 @@ def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, t
 
 
 def best_constant(engine: Engine) -> str:
-    """The regimen that does best when given every cycle, to training patients."""
+    """The regimen that does best on training patients when it is given every cycle."""
     names = [regimen.name for regimen in engine.card.regimens if regimen.active]
     mean = {}
     for name in names:
@@ -125,7 +125,7 @@ def best_constant(engine: Engine) -> str:
 
 
 def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
-    """Train if need be, evaluate, write the run down."""
+    """Train if necessary, evaluate, and write the run."""
     engine, start = run.engine(), time.perf_counter()
     curve: list[tuple[int, float]] = []
     agent = best_constant(engine) if run.algorithm == "constant" else run.algorithm
@@ -135,7 +135,7 @@ def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     found = evaluate(engine, agent, run.patients, run.first_patient, fairness=run.seed == 0, name=Path(agent).name)
     figures = found.to_json()
-    del figures["runs"]  # of all that is known of each patient only the return is kept
+    del figures["runs"]  # of each patient's figures only the return is kept
     content = {
         "stamp": run.stamp(),
         "version": __version__,
@@ -156,18 +156,20 @@ def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is wanted and not yet there."""
+    """Run all requested runs that are not done yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = [name for kind in TRAINED for name in environments(kind)]
     parser.add_argument(
-        "--env", nargs="+", choices=every, default=every, metavar="ID", help=f"by default all: {', '.join(every)}"
+        "--env", nargs="+", choices=every, default=every, metavar="ID", help=f"environments; by default all: {', '.join(every)}"
     )
     known = list(dict.fromkeys(name for kinds in (UNTRAINED, TRAINED) for names in kinds.values() for name in names))
-    parser.add_argument("--algorithm", nargs="+", choices=known, metavar="NAME", help=f"by default all: {', '.join(known)}")
-    parser.add_argument("--seeds", type=int, help="runs of each; by default as in hyperparameters.toml")
+    parser.add_argument(
+        "--algorithm", nargs="+", choices=known, metavar="NAME", help=f"algorithms; by default all: {', '.join(known)}"
+    )
+    parser.add_argument("--seeds", type=int, help="runs per algorithm; by default as in hyperparameters.toml")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs of the SB3 runs there")
     parser.add_argument("--workers", choices=WORKERS, default="local", help="where to run; by default here")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; by default one is started here")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster; by default one is started here")
     arguments = parser.parse_args()
     runs = planned(arguments.env, arguments.algorithm, arguments.seeds, arguments.tensorboard)
     waiting = [run for run in runs if not run.is_done()]

@@ -48,7 +48,7 @@ class Entry:
 
     algorithm: str
     runs: list[dict[str, Any]]
-    score: Interval  # 0 random, 100 planner (guideline where there is no yardstick), over seeds and patients
+    score: Interval  # 0 random, 100 planner (or guideline without a yardstick), over seeds and patients
     by_seed: list[float]
 
     def figure(self, *path: str) -> float:
@@ -72,7 +72,7 @@ def read() -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def entries(algorithms: dict[str, list[dict[str, Any]]], reach: float = 1.0) -> list[Entry]:
-    """The entries of one environment, the best last. Intervals resample seeds, and patients, who are the same for all."""
+    """The entries of one environment, the best last. Intervals resample seeds and patients. Patients are the same for all."""
     returns = {name: [run["returns"] for run in runs] for name, runs in algorithms.items()}
     scores = scores_over_seeds(returns, "random", "guideline", reach)
     rows = [Entry(name, runs, *scores[name]) for name, runs in algorithms.items()]
@@ -136,7 +136,7 @@ def draw_scores(every: dict[str, list[Entry]], path: Path) -> None:
 
 
 def draw_curves(found: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
-    """Learning curves, one panel per environment; a line per run."""
+    """Learning curves, one panel per environment and one line per run."""
     figure, panels = plt.subplots(1, len(found), figsize=(4.1 * len(found), 3.4), squeeze=False, layout="constrained")
     for axes, (environment, algorithms) in zip(panels[0], found.items(), strict=True):
         learned = [name for name in NAMES if any(run["curve"] for run in algorithms.get(name, []))]
@@ -171,7 +171,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, list[Entry]]:
-    """The entries of every environment, those whose actions are regimens first."""
+    """The entries of every environment. Environments whose actions are regimens come first."""
     plain = [name for name in environments("regimen") if name in found]
     every = {}
     for name in (*plain, *(name for name in found if name not in plain)):
@@ -181,7 +181,7 @@ def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, li
 
 
 def together(every: Mapping[str, list[Entry]]) -> dict[str, Floats]:
-    """(seeds, environments) scores of the algorithms that were run in every environment, but for the two that the score is measured by."""
+    """(seeds, environments) scores of the algorithms that were run in every environment, without random and guideline."""
     scores = {}
     for algorithm in NAMES:
         rows = [row for entries in every.values() for row in entries if row.algorithm == algorithm]

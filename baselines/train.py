@@ -11,7 +11,7 @@ import numpy as np
 
 import onco_gym
 from onco_gym.agents import load_agent, ppo, save_mlp_onnx
-from onco_gym.agents.cloning import TRAINING, Settings, clone
+from onco_gym.agents.cloning import TRAINING, CloningSettings, clone
 from onco_gym.evaluation.dataset import write_dataset
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 D3RLPY = HERE.parent / ".venv-d3rlpy" / "bin" / "python"
 
 Curve = list[tuple[int, float]]
-"""(environment steps, mean return of the episodes that ended lately)."""
+"""(environment steps, mean return of recently finished episodes)."""
 
 
 def sb3(
@@ -48,7 +48,7 @@ def sb3(
     memories: list[Any] = []
 
     class Shown(SAC):
-        """SAC whose first experience, up to ``learning_starts``, is that of another agent; later on it is reminded of that."""
+        """SAC that acts as another agent up to ``learning_starts``, and keeps imitating those actions afterwards."""
 
         def _sample_action(self, learning_starts: int, action_noise: Any = None, n_envs: int = 1) -> Any:
             if self.num_timesteps >= learning_starts:
@@ -59,7 +59,7 @@ def sb3(
             return actions, self.policy.scale_action(actions)
 
         def train(self, gradient_steps: int, batch_size: int = 64) -> None:
-            """After every update as many steps towards what was shown: else the actor goes where the critics were never asked."""
+            """Imitate for as many steps after every update, so that the actor stays near actions that the critics know."""
             if not memories:
                 memories.extend(torch.cat(part).float() for part in zip(*examples, strict=True))
                 self._remind(len(memories[0]) // 4, batch_size)
@@ -89,31 +89,31 @@ def sb3(
             return True
 
     model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id}-{algorithm}-{seed}")
-    export(Sb3Agent(model, engine), policy, engine)
+    export(policy, engine, Sb3Agent(engine, model))
     return curve
 
 
 def jax_ppo(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
     """:mod:`onco_gym.agents.ppo`; with ``[imitates]``, from a policy that imitates an agent."""
-    chosen = ppo.Settings(**_chosen(settings, "imitates"))
+    chosen = ppo.PpoSettings(**_chosen(settings, "imitates"))
     start = None
     if "imitates" in settings:
         start = imitation(engine, {**settings["imitates"], "hidden": chosen.hidden}, seed, silent)
     agent = ppo.train(engine, chosen, seed, progress, start)
-    save_mlp_onnx(policy, agent.layers, engine)
+    save_mlp_onnx(policy, engine, agent.layers)
     curve = [(one.steps, round(one.mean_return, 4)) for one in agent.curve if np.isfinite(one.mean_return)]
     return curve[:: max(1, len(curve) // 50)]
 
 
 def cloning(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
     """Behaviour cloning of the clinician."""
-    save_mlp_onnx(policy, imitation(engine, settings, seed, progress).layers, engine)
+    save_mlp_onnx(policy, engine, imitation(engine, settings, seed, progress).layers)
     return []
 
 
 def imitation(engine: Engine, settings: Mapping[str, Any], seed: int, progress: Progress) -> ppo.PpoAgent:
-    """A policy that decides as the agent of the settings does."""
-    chosen = Settings(**_chosen(settings, "agent"))
+    """A policy that imitates the agent named in the settings."""
+    chosen = CloningSettings(**_chosen(settings, "agent"))
     return clone(engine, load_agent(engine, settings["agent"], seed), chosen, seed, progress)
 
 
@@ -123,7 +123,7 @@ def _chosen(settings: Mapping[str, Any], without: str) -> dict[str, Any]:
 
 
 def cql(engine: Engine, settings: Mapping[str, Any], seed: int, policy: Path, progress: Progress) -> Curve:
-    """Conservative Q-learning by d3rlpy, in an environment of its own: it pins an older Gymnasium."""
+    """Conservative Q-learning by d3rlpy, in its own virtual environment, because it pins an older Gymnasium."""
     if not D3RLPY.exists():
         raise FileNotFoundError(f"{D3RLPY.relative_to(HERE.parent)} is missing: make .venv-d3rlpy/.installed")
     with tempfile.TemporaryDirectory() as root:
@@ -155,5 +155,5 @@ def train(
             return cloning(engine, settings, seed, policy, progress)
         case "cql":
             return cql(engine, settings, seed, policy, progress)
-    # A copy to the bottom: SB3 writes into what it is given.
+    # A deep copy, because SB3 changes the settings it is given.
     return sb3(engine, algorithm, copy.deepcopy(dict(settings)), seed, policy, progress, tensorboard)

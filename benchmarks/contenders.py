@@ -1,4 +1,4 @@
-"""What is measured: a Python loop, a vector environment, and ``lax.scan``."""
+"""The contenders: a Python loop, a vector environment, and ``lax.scan``."""
 
 import itertools
 import statistics
@@ -16,7 +16,7 @@ from onco_gym.interfaces.engine import Engine, Seat, stream_of
 from onco_gym.simulator.chance import mix
 
 N = 4096  # environments in the comparison with gymnax
-SCAN_STEPS = 64  # a call; fewer for more than N environments, so that a call stays short
+SCAN_STEPS = 64  # per call; fewer if there are more than N environments, to keep calls short
 OURS_SINGLE, OURS_VECTOR, OURS_SCAN = "onco_gym single", f"onco_gym vector x{N:,}", f"onco_gym scan x{N:,}"
 ALL_SINGLE, ALL_VECTOR, ALL_SCAN = (f"{name}, four terms" for name in (OURS_SINGLE, OURS_VECTOR, OURS_SCAN))
 ICU, CARTPOLE, CARTPOLE_VECTOR = "ICU-Sepsis single", "CartPole single", "CartPole vector x1,024"
@@ -25,7 +25,7 @@ GYMNAX = f"gymnax CartPole scan x{N:,}"
 
 @dataclass
 class Contender:
-    """Something whose speed is measured. ``measure`` takes seconds to run for, and gives env-steps per second."""
+    """Something whose speed is measured. ``measure`` takes the seconds to run for and returns env-steps per second."""
 
     name: str
     envs: int
@@ -35,12 +35,12 @@ class Contender:
 
     @property
     def median(self) -> float | None:
-        """Over the rounds."""
+        """Median rate over the rounds."""
         return statistics.median(self.rates) if self.rates else None
 
 
 def timed(seconds: float, work: Callable[[], int]) -> float:
-    """Env-steps per second of ``work``, which returns how many it made, repeated for at least ``seconds``."""
+    """Env-steps per second of ``work``, repeated for at least ``seconds``. ``work`` returns how many steps it made."""
     steps, start = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds:
         steps += work()
@@ -48,7 +48,7 @@ def timed(seconds: float, work: Callable[[], int]) -> float:
 
 
 def single(name: str, env_id: str, options: dict[str, Any] | None = None) -> Contender:
-    """One environment stepped from Python; actions are drawn beforehand, the time of resets counts."""
+    """One environment stepped from Python. Actions are drawn beforehand; the time of resets counts."""
     env = gym.make(env_id, **(options or {}))
     assert isinstance(env.action_space, gym.spaces.Discrete)
     actions = itertools.cycle(np.random.default_rng(0).integers(env.action_space.n, size=10_007).tolist())
@@ -77,13 +77,13 @@ def vector(name: str, env_id: str, num_envs: int, options: dict[str, Any] | None
         assert isinstance(observation, np.ndarray)
         return num_envs
 
-    for _ in range(60 if num_envs <= N else 20):  # past the compiling of every size of readmission
+    for _ in range(60 if num_envs <= N else 20):  # until every size of readmission is compiled
         work()
     return Contender(name, num_envs, lambda seconds: timed(seconds, work))
 
 
 def scan(name: str, engine: Engine, num_envs: int) -> Contender:
-    """``Engine.step_autoreset`` in ``lax.scan``: nothing leaves the compiled function but a sum per step."""
+    """``Engine.step_autoreset`` in ``lax.scan``: only a sum per step leaves the compiled function."""
     steps = max(1, min(SCAN_STEPS, SCAN_STEPS * N // num_envs))
     lanes = jnp.arange(num_envs, dtype=jnp.uint32)
     regimens = np.uint32(len(engine.scenario.regimens))

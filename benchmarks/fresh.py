@@ -1,4 +1,4 @@
-"""What a fresh process takes: seconds to start, and memory. Import this module before onco_gym."""
+"""Measure a fresh process: seconds to start, and memory. Import this module before onco_gym."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import subprocess
 import sys
 from typing import Any
 
-assert "onco_gym" not in sys.modules, "onco_gym has changed the environment by now: import fresh first"
-ENVIRONMENT = os.environ.copy()  # for fresh processes and peers: as it is before onco_gym sets XLA_FLAGS
-ENVIRONMENT.pop("JAX_COMPILATION_CACHE_DIR", None)  # a cache would hide what compiling costs
+assert "onco_gym" not in sys.modules, "onco_gym has already changed the environment: import fresh first"
+ENVIRONMENT = os.environ.copy()  # for fresh processes and peers: the environment before onco_gym sets XLA_FLAGS
+ENVIRONMENT.pop("JAX_COMPILATION_CACHE_DIR", None)  # a cache would hide the cost of compiling
 ENV_ID = "onco_gym/NSCLC-v0"
 
 STARTUP = f"""
@@ -43,14 +43,14 @@ try:
 except ImportError:
     pass
 status = pathlib.Path("/proc/self/status")
-if status.exists():  # Linux, where psutil knows no peak, and ru_maxrss counts the memory of the parent too
+if status.exists():  # Linux, where psutil has no peak and ru_maxrss includes the parent's memory
     peak = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
 print(json.dumps(dict(envs=num_envs, rss=rss, peak=peak, step_compiled=envs.engine.step._cache_size())))
 """
 
 
 def fresh(program: str, *arguments: int) -> Any:
-    """What ``program`` prints, as JSON, in a new process."""
+    """Run ``program`` in a new process and read the JSON that it prints."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     if done.returncode:

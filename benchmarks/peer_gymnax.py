@@ -1,7 +1,7 @@
-"""gymnax's CartPole-v1 in ``lax.scan``, measured when told to; see README.md. Run by speed.py, not by hand.
+"""gymnax's CartPole-v1 in ``lax.scan``, measured on request; see README.md. Run by speed.py, not by hand.
 
-gymnax has a virtual environment of its own, so nothing here imports onco_gym. Stdout is one JSON object a line: first
-what runs (or ``error``), then for every line on stdin, a number of seconds, the rate measured over at least that long.
+gymnax has its own virtual environment, so nothing here imports onco_gym. Stdout has one JSON object per line. The first says what
+runs (or ``error``). Then, for every number of seconds on stdin, there is the rate measured over at least that long.
 """
 
 import json

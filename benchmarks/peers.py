@@ -1,4 +1,4 @@
-"""Peers that are not always installed: ICU-Sepsis here, gymnax in a virtual environment of its own."""
+"""Peers that are not always installed: ICU-Sepsis here, gymnax in its own virtual environment."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ def icu_sepsis() -> Contender:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the notices of the old gym package, which icu-sepsis imports."""
+    """Silence the notices of the old gym package, which icu-sepsis imports."""
     with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -33,7 +33,7 @@ def quiet() -> Iterator[None]:
 def gymnax_cartpole(
     python: str | None, environment: dict[str, str], closing: contextlib.ExitStack, about: dict[str, Any]
 ) -> Contender:
-    """The peer in its own process, which ends with ``closing``; ``about`` gets what it says of itself."""
+    """The peer in its own process, which ends with ``closing``. What it reports about itself goes to ``about``."""
     if python is None:
         return Contender(GYMNAX, N, missing="not run: no --gymnax-python")
     script = str(Path(__file__).with_name("peer_gymnax.py"))
@@ -48,7 +48,7 @@ def gymnax_cartpole(
         )
     except OSError as error:
         return Contender(GYMNAX, N, missing=f"cannot run {python}: {error.strerror}")
-    closing.enter_context(process)  # closes its stdin, at which it ends
+    closing.enter_context(process)  # closes its stdin, which ends the process
     assert process.stdin is not None
     assert process.stdout is not None
     ask, answers = process.stdin, process.stdout

@@ -1,8 +1,8 @@
 """How much of a Stable-Baselines3 training run the environment takes.
 
-Trains PPO (or MaskablePPO) on many patients side by side and times, in the same run, what SB3 asks of the environment:
+The script trains PPO (or MaskablePPO) on many patients side by side. In the same run it times the calls into the environment:
 ``step_wait`` (the compiled step, new patients, the adapter's infos) and the action masks. The rest is SB3: networks, buffers,
-updates. Wall time is what a user waits; processor time is less disturbed by other work on the machine. Compiling comes before.
+updates. Wall time is how long a user waits; processor time is less affected by other work on the machine. Compiling is excluded.
 
     python benchmarks/sb3_profile.py --n-envs 1024 --steps 500000
 """
@@ -24,7 +24,7 @@ class Clock:
         self.longest = 0.0
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` on this clock."""
+        """``function``, timed by this clock."""
 
         def run(*arguments: Any, **options: Any) -> Any:
             wall, processor = time.perf_counter(), time.process_time()
@@ -47,8 +47,8 @@ def main() -> None:
     parser.add_argument("--n-steps", type=int, default=32, help="steps of each environment between updates")
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=10, help="passes over the data in an update; 10 is SB3's own default")
-    parser.add_argument("--masked", action="store_true", help="MaskablePPO in place of PPO")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--masked", action="store_true", help="use MaskablePPO instead of PPO")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     arguments = parser.parse_args()
 
     import numpy as np
@@ -64,7 +64,7 @@ def main() -> None:
     network = {"net_arch": [64, 64]}
     model = (MaskablePPO if arguments.masked else PPO)("MlpPolicy", env, policy_kwargs=network, device="cpu", **settings)
     model.learn(arguments.n_steps * arguments.n_envs)
-    for size in (32 * 8**power for power in range(8)):  # compiles every size of group that is readmitted
+    for size in (32 * 8**power for power in range(8)):  # compile every size of readmission
         env.env._replace(np.arange(min(size, arguments.n_envs)), env.reset())
     inside, whole = Clock(), Clock()
     env.step_wait = inside.timed(env.step_wait)
@@ -79,7 +79,7 @@ def main() -> None:
         "steps": steps,
         "wall_share": inside.wall / whole.wall,
         "processor_share": inside.processor / whole.processor,
-        "longest_call_seconds": inside.longest,  # seconds here mean that something was compiled after all
+        "longest_call_seconds": inside.longest,  # whole seconds mean that something was compiled after all
         "wall_seconds": whole.wall,
         "processor_seconds": whole.processor,
         "steps_per_second": steps / whole.wall,

@@ -1,4 +1,4 @@
-"""How fast onco_gym is, beside its peers, in one run. README.md says what is measured and how to read it."""
+"""Measure the speed of onco_gym and its peers in one run. README.md explains what is measured and how to read it."""
 
 import argparse
 import contextlib
@@ -44,7 +44,7 @@ from onco_gym.version import __version__
 from peers import gymnax_cartpole, icu_sepsis
 from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, judge, plot, show
 
-ALONE = {"terms": ("outcome",)}  # as peers, one reward; the guideline, fairness and carbon terms are left out
+ALONE = {"terms": ("outcome",)}  # one reward, like the peers; without the guideline, fairness and carbon terms
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Plan:
     """How much to measure."""
 
     rounds: int
-    seconds: float  # at least, per contender and round
+    seconds: float  # minimum per contender and round
     sizes: tuple[int, ...]  # of the scaling curve
-    memory_sizes: tuple[int, ...]  # the first is what the others are compared with
+    memory_sizes: tuple[int, ...]  # the others are compared with the first
     memory_steps: int
 
 
@@ -92,7 +92,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
             bar.advance(task)
 
         about: dict[str, Any] = {}
-        engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc")  # those that the environments share
+        engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc")  # the engines that the environments share
         add(OURS_SINGLE, single, OURS_SINGLE, ENV_ID, ALONE)
         add(ALL_SINGLE, single, ALL_SINGLE, ENV_ID)
         add(ALL_VECTOR, vector, ALL_VECTOR, ENV_ID, N)
@@ -114,7 +114,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
             OURS_SCAN,
             ALL_SCAN,
             GYMNAX,
-        )  # back to back, so that they meet the same noise
+        )  # back to back, so that both have the same noise
         order = sorted(contenders.values(), key=lambda one: judged.index(one.name) if one.name in judged else len(judged))
         others = work_of_others()
         for turn in range(plan.rounds):
@@ -147,7 +147,7 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
 
 
 def work_of_others() -> Callable[[], float | None]:
-    """A function that tells which share of the CPUs went to other work since this call; None without psutil."""
+    """A function that returns the share of the CPUs used by other work since this call; None without psutil."""
     try:
         import psutil
     except ImportError:
@@ -157,7 +157,7 @@ def work_of_others() -> Callable[[], float | None]:
         me = psutil.Process()
         return sum(one.cpu_times().user + one.cpu_times().system for one in [me, *me.children(recursive=True)])
 
-    psutil.cpu_percent()  # the next call tells of the time since this one
+    psutil.cpu_percent()  # the next call covers the time since this one
     before, start = ours(), time.perf_counter()
 
     def share() -> float:
@@ -169,7 +169,7 @@ def work_of_others() -> Callable[[], float | None]:
 
 
 def numbers(engine: Engine) -> dict[str, int | None]:
-    """How many numbers a patient is made of, and how many CartPole."""
+    """How many numbers make up a patient, and CartPole."""
     cartpole = gym.make("CartPole-v1")
     cartpole.reset(seed=0)
     one = np.zeros(1, np.uint32)
@@ -187,7 +187,7 @@ def numbers(engine: Engine) -> dict[str, int | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How fast onco_gym is, beside its peers; see benchmarks/README.md.")
+    parser = argparse.ArgumentParser(description="Measure the speed of onco_gym and its peers; see benchmarks/README.md.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes; under 90 seconds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the scaling curve to FILE, a PNG")

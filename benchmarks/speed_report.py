@@ -1,4 +1,4 @@
-"""What a run of speed.py says: ratios, targets, tables and a picture."""
+"""The report of speed.py: ratios, targets, tables and a picture."""
 
 import statistics
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from contenders import (
     Contender,
 )
 
-COMPILE_SIZE, COMPILE_STEPS = 1024, 200  # in the process that memory is measured in
+COMPILE_SIZE, COMPILE_STEPS = 1024, 200  # in the process in which memory is measured
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours over a peer's: of the medians, the smallest and largest of a round, and of the fastest rounds of each."""
+    """Our speed over a peer's: ratio of medians, smallest and largest ratio in a round, and ratio of the fastest rounds."""
 
     ours: str
     peer: str
@@ -39,7 +39,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Target:
-    """What is required of a figure, and whether it is met: None where it could not be measured."""
+    """A target for a figure, and whether it is met. None means that it could not be measured."""
 
     name: str
     required: str
@@ -67,7 +67,7 @@ def ratio(ours: Contender, peer: Contender) -> Ratio:
 
 
 def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
-    """The ratios, and the targets with what was measured."""
+    """The ratios, and the targets with the measured values."""
     pairs = (
         (OURS_VECTOR, ICU),
         (OURS_SCAN, GYMNAX),
@@ -89,7 +89,7 @@ def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
 
     def below(name: str, value: float | None, limit: float, unit: str, note: str) -> Target:
         if value is None:
-            return Target(name, f"< {limit:g} {unit}", "-", None, "this system tells no peak")
+            return Target(name, f"< {limit:g} {unit}", "-", None, "this system does not report a peak")
         return Target(name, f"< {limit:g} {unit}", f"{value:.2f} {unit}", value < limit, note)
 
     by_size = {row["envs"]: row for row in result.memory}
@@ -111,7 +111,7 @@ def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
 
 
 def show(result: Result, ratios: list[Ratio], targets: list[Target], console: Console) -> None:
-    """Tables, the targets first."""
+    """Print the tables, targets first."""
     table = Table("target", "required", "measured", "met", "note", title="targets")
     for target in targets:
         met = "not measured" if target.met is None else "[green]yes[/]" if target.met else "[bold red]no[/]"
@@ -162,7 +162,7 @@ def megabytes(number: int | None) -> str:
 
 
 def right(table: Table, first: int) -> Table:
-    """``table`` with the columns from ``first`` on set to the right."""
+    """``table`` with the columns from ``first`` on right-aligned."""
     for column in table.columns[first:]:
         column.justify = "right"
     return table

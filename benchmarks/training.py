@@ -1,7 +1,7 @@
-"""How fast policies train: the JAX trainer beside PPO of Stable-Baselines3, in one run, in turns.
+"""Measure how fast policies train: the JAX trainer and PPO of Stable-Baselines3, alternating in one run.
 
-SB3 is measured as most people start, with 8 single environments in a ``DummyVecEnv`` and its default settings, and with
-``make_sb3`` and 1,024 patients. Compiling comes before the measurement.
+SB3 is measured the way most people start, with 8 single environments in a ``DummyVecEnv`` and its default settings, and with
+``make_sb3`` and 1,024 patients. Compiling is not measured.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import onco_gym
-from onco_gym.agents.ppo import Settings, train
+from onco_gym.agents.ppo import PpoSettings, train
 from onco_gym.interfaces.engine import make_engine
 
 ENV_ID = "onco_gym/NSCLC-v0"
 
 
 def sb3(model: PPO, steps: int) -> Callable[[], float]:
-    """Steps a second of ``learn``."""
+    """Steps per second of ``learn``."""
     model.learn(model.n_steps * model.n_envs)  # compiles
 
     def measure() -> float:
@@ -36,8 +36,8 @@ def sb3(model: PPO, steps: int) -> Callable[[], float]:
 
 
 def jax_ppo(steps: int) -> Callable[[], float]:
-    """Steps a second of the JAX trainer at its default settings, without its first round, which compiles."""
-    engine, settings = make_engine("nsclc"), Settings(steps=steps)
+    """Steps per second of the JAX trainer at its default settings, without its first round, which compiles."""
+    engine, settings = make_engine("nsclc"), PpoSettings(steps=steps)
 
     def measure() -> float:
         seen: list[tuple[float, int]] = []
@@ -50,8 +50,8 @@ def jax_ppo(steps: int) -> Callable[[], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="by default 3")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the steps, to see that it runs")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds; by default 3")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the steps, to check that it runs")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     share = 10 if arguments.quick else 1

@@ -1,11 +1,11 @@
-"""How good inverse verification is: the figures of docs/verification.md, card by card.
+"""Measure how good inverse verification is: the figures of docs/verification.md, card by card.
 
     python benchmarks/verification.py nsclc                            # all parts: about half an hour on two cores
     python benchmarks/verification.py nsclc --part brute rivals --json runs/verification-nsclc.json
 
 Parts: ``brute`` (all sequences of a short horizon), ``rivals`` (guideline, constants, a learned policy, cross-entropy search with
-ten times the courses), ``values`` (what agents and plans come to when they are played), ``warm`` (lines that the
-network advises), ``reconstruction`` (decisions inferred, false claims found out), ``coverage`` (of intervals), ``speed``.
+ten times the courses), ``values`` (the values of agents and plans when they are played), ``warm`` (lines that the
+network suggests), ``reconstruction`` (inferred decisions, detected false claims), ``coverage`` (of intervals), ``speed``.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +34,7 @@ from onco_gym.verification.scoring import LEVEL, compared
 from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, value_of, values_of
 
 DRAWS = 32
-"""Draws of chance under which plan and guideline are played."""
+"""Number of draws of chance under which plan and guideline are played."""
 POLICIES = Path(__file__).parents[1] / "baselines" / "policies"
 Floats = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 def menus(engine: Engine, who: Cases, n: int, count: int) -> Sequence:
-    """(count, n) a pause and regimens that a patient may be given, by chance."""
+    """(count, n) a pause and random regimens that a patient may be given."""
     rng, open_to = np.random.default_rng(0), permitted(engine, who, n)
     holiday = engine.scenario.holiday
     rows = []
@@ -53,7 +54,7 @@ def menus(engine: Engine, who: Cases, n: int, count: int) -> Sequence:
 
 
 def brute(card: str, patients: int = 200, cycles: int = 6, regimens: int = 8) -> dict[str, Any]:
-    """All sequences of a short horizon against what the solver finds."""
+    """Compare all sequences of a short horizon with what the solver finds."""
     engine = make_engine(card, horizon=cycles)
     who = cases(engine, patients, 31)
     menu = menus(engine, who, patients, regimens)
@@ -79,7 +80,7 @@ def brute(card: str, patients: int = 200, cycles: int = 6, regimens: int = 8) ->
 
 
 def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int = 4, seed: int = 0) -> Floats:
-    """(n,) the best value that a cross-entropy search over blocks of cycles finds with so many courses a patient."""
+    """(n,) the best value that a cross-entropy search over blocks of cycles finds with ``courses`` courses per patient."""
     rng, open_to, horizon = np.random.default_rng(seed), permitted(engine, who, n), engine.horizon
     blocks, drawn = -(-horizon // block), 300
     weight = np.repeat((open_to / open_to.sum(0))[None], blocks, 0)  # (blocks, R, n)
@@ -91,7 +92,7 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
         sequences = np.repeat(choice, block, 0)[:horizon].reshape(horizon, -1)
         value = values_of(engine, who, n, sequences, np.tile(np.arange(n), drawn)).reshape(drawn, n)
         best = np.maximum(best, value.max(0))
-        if np.ptp(value, 0).max() < 1e-6:  # all that is drawn is worth the same, and will be
+        if np.ptp(value, 0).max() < 1e-6:  # all draws have the same value, and will keep it
             break
         elite = np.argsort(-value, 0)[: drawn // 10]
         chosen = np.take_along_axis(choice, elite[None], 1)
@@ -101,7 +102,7 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
 
 
 def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
-    """(H, n) what an agent gave; after the end, what the guideline would have gone on with."""
+    """(H, n) the agent's decisions; after the end, those of the guideline."""
     given = rollout(engine, load_agent(engine, agent, seed), n, seed).given
     out = np.full((engine.horizon, n), engine.scenario.holiday, np.int32)
     out[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
@@ -115,7 +116,7 @@ def learned(card: str) -> str:
 
 
 def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
-    """The solver's sequences against those of others, in expectation; shares of patients for whom the other is better."""
+    """Compare the solver's sequences with others, in expectation: shares of patients for whom the other is better."""
     engine = make_engine(card)
     n = patients
     who = cases(engine, n, seed)
@@ -145,8 +146,8 @@ def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
 def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) -> dict[str, Any]:
     """Mean values, with each patient's own chance: agents, plans made at the first visit, and hindsight, by the brief search.
 
-    What the best plan gains over the guideline is looked at in ``more`` patients: it is quickly found. Looking for a plan over
-    draws of chance takes long: that is for ``many`` patients.
+    The gain of the best plan over the guideline is quick to find, so it is measured in ``more`` patients. Searching for a plan
+    over draws of chance takes long, so it is done for ``many`` patients.
     """
     engine = make_engine(card)
     seed, n = 700, patients
@@ -170,9 +171,9 @@ def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) ->
 
 
 def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"] = "expected") -> dict[str, float]:
-    """What the best plan is worth where it was looked for, and when it is played under draws of chance, beside the guideline.
+    """The value of the best plan in the search, and when it is played under draws of chance, beside the guideline.
 
-    Both meet the same chance, :data:`DRAWS` times: others than those over which the plan was looked for.
+    Both are played under the same :data:`DRAWS` draws, which differ from those of the search.
     """
     who = cases(engine, n, seed)
     plans = optimal(engine, who, mode=mode, effort=BRIEF)
@@ -189,22 +190,20 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
 
 
 def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:
-    """(H, n) plans made at the first visit for look-alikes: as much is known as the planner knows then."""
-    from onco_gym.interfaces.engine import Seat, stream_of
-
-    seats = Seat(stream_of(np.uint64(seed) + np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32))
-    _, observation, mask, _ = engine.admit(seats)
+    """(H, n) plans made at the first visit for look-alikes, with what the planner knows then."""
+    _, observation, mask = engine.receive(engine.origins(n, seed))
     cloud = Cloud(engine, size, seed)
     cloud.update(np.asarray(observation), np.asarray(mask))
     assert cloud.journey is not None
-    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key), n, effort=BRIEF).decisions
+    nobody = jnp.full(cloud.journey.key.shape, -1, jnp.int32)  # they are not in the engine's cohort
+    return optimal(engine, Cases(cloud.journey.patient, cloud.journey.key, nobody), n, effort=BRIEF).decisions
 
 
 # ------------------------------------------------------------------------------------------------ a warm start
 
 
 def warm(card: str, patients: int = 256) -> dict[str, Any]:
-    """Lines looked for among all regimens, against those that the network advises to try; and after the search that follows."""
+    """Compare lines from all regimens with lines that the network suggests, before and after the search that follows."""
     engine = make_engine(card)
     who, network = cases(engine, patients, 900), network_for(engine)
     if network is None:
@@ -226,8 +225,8 @@ def warm(card: str, patients: int = 256) -> dict[str, Any]:
 
 
 def falsified(engine: Engine, kept: Record, share: float = 0.2, seed: int = 0) -> Sequence:
-    """(T, n) the decisions with a share of each patient's claimed to have been other regimens."""
-    rng, out = np.random.default_rng(seed), kept.decisions.copy()
+    """(T, n) the decisions, with a share of each patient's replaced by false claims of other regimens."""
+    rng, out = np.random.default_rng(seed), kept.actions.copy()
     for i in range(out.shape[1]):
         lived = np.flatnonzero(out[:, i] >= 0)
         for time_ in rng.choice(lived, max(1, round(share * len(lived))), replace=False):
@@ -236,19 +235,19 @@ def falsified(engine: Engine, kept: Record, share: float = 0.2, seed: int = 0) -
 
 
 def reconstruction(card: str, patients: int = 256) -> dict[str, Any]:
-    """Decisions of the clinician inferred from what was seen, and how well false claims stand out."""
+    """Infer the clinician's decisions from what was seen, and measure how well false claims stand out."""
     engine = make_engine(card)
     kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=40)
     who = kept.who(engine)
     found = reconstruct(engine, who, kept.observed)
     passive = (engine.scenario.holiday, engine.scenario.supportive)
-    seen = (found.decisions >= 0) & (kept.decisions >= 0)
-    acting = seen & ~np.isin(kept.decisions, passive)
-    same = found.decisions == kept.decisions
+    seen = (found.decisions >= 0) & (kept.actions >= 0)
+    acting = seen & ~np.isin(kept.actions, passive)
+    same = found.decisions == kept.actions
     clear = acting & (found.margin > 2)
-    honest = misfit(engine, who, kept.observed, kept.decisions).sum(0) - found.misfit
+    honest = misfit(engine, who, kept.observed, kept.actions).sum(0) - found.misfit
     forged = misfit(engine, who, kept.observed, falsified(engine, kept)).sum(0) - found.misfit
-    cycles = (kept.decisions >= 0).sum(0)
+    cycles = (kept.actions >= 0).sum(0)
 
     def area(some: NDArray[np.bool_]) -> float:
         one, other = honest[some], forged[some]
@@ -266,19 +265,19 @@ def reconstruction(card: str, patients: int = 256) -> dict[str, Any]:
 
 
 def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any]:
-    """How often 90% intervals of regret and of weeks hold the truth, taken from all draws of all repeats."""
+    """How often 90% intervals of regret and of weeks contain the truth, which is taken from all draws of all repeats."""
     engine = make_engine(card)
     kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=60)
     who = kept.who(engine)
     done = np.full((engine.horizon, patients), engine.scenario.holiday, np.int32)
-    done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
+    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
     best = optimal(engine, who, effort=BRIEF).decisions
     drawn = [compared(engine, who, done, best, seed) for seed in range(repeats)]
     rows = {}
     for number, name in enumerate(("regret", "weeks")):
         every = np.stack([one[number] for one in drawn])  # (repeats, 3, n)
         inside = []
-        for k in range(repeats):  # the truth, without the draws that the interval is made of
+        for k in range(repeats):  # the truth, without the draws behind the interval
             truth = np.delete(every[:, 0], k, 0).mean(0)
             # The others' mean is uncertain too, by a known share of the interval's own width.
             half = (every[k, 2] - every[k, 1]) / 2 * np.sqrt(1 + 1 / (repeats - 1))
@@ -288,7 +287,7 @@ def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any
 
 
 def speed(card: str, episodes: tuple[int, ...] = (250, 1000)) -> dict[str, Any]:
-    """Seconds that verification takes, after compilation, and how they grow."""
+    """Seconds that verification takes after compilation, and how they grow."""
     engine = make_engine(card)
     agent = load_agent(engine, "clinician")
     verify(engine, record_episodes(engine, agent, 64, seed=3))
@@ -297,11 +296,11 @@ def speed(card: str, episodes: tuple[int, ...] = (250, 1000)) -> dict[str, Any]:
         kept = record_episodes(engine, agent, count, seed=10_000)
         marks: list[tuple[str, float]] = []
 
-        def mark(stage: str, done: int, of: int, marks: list[tuple[str, float]] = marks) -> None:
+        def mark(stage: str, done: int, total: int, marks: list[tuple[str, float]] = marks) -> None:
             marks.append((stage, time.perf_counter()))
 
         begun = time.perf_counter()
-        verify(engine, kept, on_stage=mark)
+        verify(engine, kept, progress=mark)
         rows[str(count)] = round(time.perf_counter() - begun, 1)
         stages = {name: round(after - at, 1) for (name, at), (_, after) in itertools.pairwise(marks)}
     return {"seconds": rows, "stages_of_last": stages}
@@ -319,11 +318,13 @@ PARTS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Run the parts that are wanted."""
+    """Run the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("card", help="the name of a shipped card")
-    parser.add_argument("--part", nargs="+", choices=tuple(PARTS), default=list(PARTS), metavar="PART", help="by default all")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures there; what the file has of other parts stays")
+    parser.add_argument(
+        "--part", nargs="+", choices=tuple(PARTS), default=list(PARTS), metavar="PART", help="parts to run; by default all"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE; figures of other parts in it are kept")
     arguments = parser.parse_args()
     target = Path(arguments.json) if arguments.json else None
     figures = json.loads(target.read_text()) if target and target.exists() else {}

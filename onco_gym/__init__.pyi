@@ -1,9 +1,13 @@
 from onco_gym.agents import Agent as Agent
 from onco_gym.agents import Episodes as Episodes
+from onco_gym.agents import EpisodesError as EpisodesError
 from onco_gym.agents import export as export
 from onco_gym.agents import load_agent as load_agent
+from onco_gym.agents import read_episodes as read_episodes
+from onco_gym.agents import replay as replay
 from onco_gym.agents import rollout as rollout
 from onco_gym.agents import save_mlp_onnx as save_mlp_onnx
+from onco_gym.agents import write_episodes as write_episodes
 from onco_gym.cards import Card as Card
 from onco_gym.cards import CardError as CardError
 from onco_gym.cards import citation as citation
@@ -27,6 +31,7 @@ from onco_gym.patients import read_cohort as read_cohort
 from onco_gym.patients import write_cohort as write_cohort
 from onco_gym.trials import Setting as Setting
 from onco_gym.trials import run_trial as run_trial
+from onco_gym.verification import optimal as optimal
 from onco_gym.verification import read_record as read_record
 from onco_gym.verification import record_episodes as record_episodes
 from onco_gym.verification import verify as verify

@@ -1,5 +1,6 @@
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the suite's time is compiling: what one process has compiled, the others and later runs need not.
@@ -11,9 +12,8 @@ import pytest
 
 import onco_gym
 from onco_gym.cards import card_files, load_card
+from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
-
-jax.config.update("jax_numpy_dtype_promotion", "standard")
 
 ROOT = Path(__file__).parents[1]
 IDS = onco_gym.registered_ids()
@@ -48,3 +48,43 @@ def engine(request):
 @pytest.fixture
 def nsclc():
     return load_card("nsclc")
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """Runs a command as a user would. How long compiling takes does not change what is printed."""
+    monkeypatch.setattr("onco_gym.cli.screen.FIRST_LINE", 3600.0)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def refused(command, monkeypatch, tmp_path):
+    """Runs a command that must be refused with one line that holds ``named``, and must write nothing."""
+
+    def run(named, *arguments):
+        empty = tmp_path / "empty"
+        empty.mkdir(exist_ok=True)
+        monkeypatch.chdir(empty)
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert err.startswith("onco-gym: ")
+        assert err.count("\n") == 1
+        assert named in err
+        assert not list(empty.iterdir())
+
+    return run

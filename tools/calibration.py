@@ -20,48 +20,59 @@ PANELS = {
     "colorectal": ["KEYNOTE-177", "PARADIGM", "PRIME", "BREAKWATER", "BEACON CRC", "SUNLIGHT", "CRYSTAL", "RECOURSE"],
     "melanoma": ["CheckMate 067", "RELATIVITY-047", "CheckMate 066", "COMBI-d", "COLUMBUS", "DREAMseq", "KEYNOTE-006", "BRIM-3"],
 }
-"""Trials to draw, by card; of another card the first eight by name."""
+"""Trials to draw, by card. For other cards, the first eight by name are drawn."""
 HEAD = """{mark}
 # Calibration
 
-Every card holds arms of published trials. `onco-gym calibrate CARD --check` simulates each of them and prints it beside what
-was published; this page shows the same, with {patients} simulated patients an arm. {note}
+Every card holds arms of published trials. `onco-gym calibrate CARD --check` simulates each of them and prints the result beside
+what was published. This page shows the same, with {patients} simulated patients per arm. {note}
 
-**How.** A quarter of each card's trials are marked `check`: the fit never sees them. The others are fitted together by
-`onco-gym calibrate`: a robust Gauss-Newton fit of kill rates, sensitivities, resistant clones, growth and the hazard of death
-to median PFS and OS, response, landmarks and PFS hazard ratios; toxicity shares are settled in closed form. Parameters belong
-to drugs, mechanisms and subgroups, never to a trial: one drug has one kill rate in every regimen and trial that holds it.
-What biology prescribes is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone resistant.
-What differs between trials is who enrols, prior lines, the scan schedule and later treatment.
+## How the cards are fitted
 
-**How blind are the check arms?** Less than their name says. No fit of these cards looked at them, and kill rates once
-started from one neutral value for all drugs of a kind (the fit of version 0.2.0, from which this one started). But:
+A quarter of each card's trials are marked `check`, and the fit never sees them. `onco-gym calibrate` fits all the others
+together. It is a robust Gauss-Newton fit of kill rates, sensitivities, resistant clones, growth and the hazard of death to
+median PFS and OS, response, landmarks and PFS hazard ratios. Shares of toxicity are computed in closed form.
+
+Parameters belong to drugs, mechanisms and subgroups, never to a trial: a drug has the same kill rate in every regimen and trial
+that contains it. What biology dictates is not fitted: an absent target stays absent, a weaker subgroup weaker, a resistant clone
+resistant. Trials differ only in who enrols, prior lines, the scan schedule and later treatment.
+
+## How blind are the check arms?
+
+Less than their name suggests. No fit of these cards used them. Kill rates once started from one neutral value for all drugs of a
+kind (in the fit of version 0.2.0, from which this one started). But:
 
 - MONALEESA-3 and coBRIM were fitted in an earlier version, and figures other than kill rates started from that fit. Without the
   two, over the same seeds: {without}.
-- The model itself was changed several times while fitting (confirmed responses, unscheduled scans, what counts as resistant, how
-  progressions weigh, effects that fade, drugs that slow growth), and about thirty intermediate fits were looked at with the
-  check arms on the same screen. Choices made so favour them: the pace at which effects fade belongs to
-  mechanisms and not to regimens because a first fit by regimen went wrong on CRYSTAL, a check trial; and after their misses
-  had been seen, the description of check arms in breast cancer was changed with that of fitted ones (measurable
-  disease in TROPiCS-02 and EMILIA, eribulin or capecitabine for
-  chemotherapy given twice in TROPiCS-02 and DESTINY-Breast06),
-  so check figures of version 0.2.0 and of this one are not of the same arms there.
-- The first values of most figures, and the choice of mechanisms, clones and subgroups, were made with all trials in sight.
+- We changed the model itself several times while fitting (confirmed responses, unscheduled scans, what counts as resistant, the
+  weight of progressions, effects that fade, drugs that slow growth), and looked at about thirty intermediate fits with the check
+  arms on the same screen. Choices made that way favour the check arms. For example, the pace at which effects fade belongs to
+  mechanisms and not to regimens, because a first fit by regimen went wrong on CRYSTAL, a check trial.
+- After seeing the misses of check arms in breast cancer, we changed how these arms are described, together with fitted arms:
+  measurable disease in TROPiCS-02 and EMILIA, and eribulin or capecitabine for chemotherapy given twice in TROPiCS-02 and
+  DESTINY-Breast06. There the check figures of version 0.2.0 and of this one are not of the same arms.
+- We chose the first values of most figures, and the mechanisms, clones and subgroups, with all trials in sight.
 
-So these are arms that the optimiser did not use, not a test set that nobody had seen. Trials on no card are the fairer test.
+So the optimiser did not use these arms, but they are not a test set that nobody had seen. Trials that are on no card are a fairer
+test.
 
-**How to read it.** Figures are simulated / published. Errors of medians are relative; response and grade 3+ are in points.
-Medians that a trial did not reach, and what lies beyond 84 months, are left out. A *tail* is the share free of progression
-after four published medians (72 months at most) of an arm without immunotherapy and without a late landmark, against that of an
-exponential curve of the published median: published curves lie near it or below. The main aims are those for PFS, OS, PFS
-hazard ratios, and the response and grade 3+ rates of fitted arms; the others are secondary.
+## How to read the tables
+
+Figures are simulated / published. Errors of medians are relative; errors of response and grade 3+ rates are in points. We leave
+out medians that a trial did not reach, and everything beyond 84 months.
+
+A *tail* is the share of patients free of progression after four published medians (72 months at most), for arms without
+immunotherapy and without a late landmark. It is compared with an exponential curve of the published median, because published
+curves lie near that curve or below it.
+
+The main aims are those for PFS, OS, PFS hazard ratios, and the response and grade 3+ rates of fitted arms. The others are
+secondary.
 """
 PAGE, LIMITS = DOCS / "calibration.md", DOCS / "calibration_limits.md"
 
 
 def pooled_row(figures: Sequence[Figure]) -> tuple[str, str, str, int, str]:
-    """One line of the table over all cards: the same figure with several seeds."""
+    """One row of the table over all cards: the same figure with several seeds."""
     values = [figure.value for figure in figures]
     mean = replace(figures[0], value=float(np.mean(values)))
     title, found, wanted, count, reached = figure_row(mean)
@@ -78,12 +89,12 @@ def pooled_without(every: dict[int, list[Reproduction]], trials: Sequence[str]) 
         return f"{np.mean([figure.value for figure in figures]):.1%}"
 
     values = ", ".join(f"{figure.value:.1%}" for figure in ratios)
-    inside = f"PFS hazard ratio inside in {mean(ratios)} of {ratios[0].count} ({values})"
+    inside = f"PFS hazard ratio inside the interval in {mean(ratios)} of {ratios[0].count} ({values})"
     return f"PFS error {mean(pfs)}, OS error {mean(overall)}, {inside}"
 
 
 def figure_row(figure: Figure) -> tuple[str, str, str, int, str]:
-    """One line of a table of targets."""
+    """One row of a table of targets."""
     wanted = f"{'at most' if figure.at_most else 'at least'} {figure.target:.0%}"
     return figure.title, f"{figure.value:.1%}", wanted, figure.count, "yes" if figure.reached else "**no**"
 
@@ -96,7 +107,7 @@ def pair(simulated: float, published: float | None, kind: str) -> str:
 
 
 def arm_row(row: Reproduction) -> tuple[str, ...]:
-    """One line of a table of arms."""
+    """One row of a table of arms."""
     arm, result = row.arm, row.result
     ratio = ""
     if row.pfs_hazard_ratio and arm.pfs_hazard_ratio is not None:
@@ -163,7 +174,7 @@ def section(name: str, card: Card, rows: list[Reproduction]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate, write, draw."""
+    """Simulate the arms, write the page, draw the pictures."""
     parser(__file__, __doc__).parse_args(arguments)
     cards = {name: load_card(name) for name in card_files()}
     every: dict[int, list[Reproduction]] = {seed: [] for seed in SEEDS}
@@ -183,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"## All {len(every[SEEDS[0]])} arms of {len(cards)} cards",
         "",
     ]
-    lines += [f"Mean of {len(SEEDS)} seeds (lowest to highest); the cards below show the first of them.", ""]
+    lines += [f"These tables show the mean of {len(SEEDS)} seeds (lowest to highest). The cards below show the first seed.", ""]
     for use, title in (("fit", "Fitted"), ("check", "Check, never fitted")):
         figures = [pooled_row(same) for same in zip(*(accuracy(rows, use) for rows in every.values()), strict=True)]
         lines += [f"**{title}**", "", *table(["figure", "found", "wanted", "over", "reached"], figures)]

@@ -29,11 +29,11 @@ from onco_gym.trials.plots import COLOURS, draw_curve, save
 from onco_gym.trials.statistics import Times
 from pages import DOCS, IMAGES, NOTE, generated_by, parser, table, write
 
-PATIENTS, SEED = 1000, 11  # rules were looked at with other seeds
+PATIENTS, SEED = 1000, 11  # the rules were chosen with other seeds
 YEARS = 10
-HORIZON = 174  # cycles of the tumour that is drawn
+HORIZON = 174  # cycles of the tumour in the picture
 RULES = {"continuous": None, "published rule": (HALVED, 0.0), "narrow rule": (-0.3, -0.2)}
-"""Arms: the change of the sum of diameters at which an adaptive arm pauses, and at which it treats again."""
+"""Arms: the changes of the sum of diameters at which an adaptive arm pauses and resumes treatment."""
 CASES = {
     "nsclc": {
         "gefitinib_erlotinib": "egfr_sensitising and ecog <= 1",
@@ -46,132 +46,154 @@ CASES = {
     "breast": {"palbociclib_letrozole": "hr_positive and not endocrine_resistant and ecog <= 1"},
     "colorectal": {"cetuximab_folfiri": "not RAS_mutant and not BRAF_V600E and left_sided and ecog <= 1"},
 }
-"""Regimens to try and whom to try them on, by card. A card that is not here is not on the page."""
+"""Regimens to try and their populations, by card. Other cards are not on the page."""
 TEXT = r"""{mark}
 # Dosing
 
-`onco_gym/NSCLC-Dose-v0` and its like on the other cards: how much of which regimen, cycle by cycle. {note}
+In `onco_gym/NSCLC-Dose-v0` and its siblings on the other cards, you choose how much of which regimen to give, cycle by cycle.
+{note}
 
 ```python
-import gymnasium as gym
+import onco_gym as og
+from onco_gym.agents.adaptive import AdaptiveDose, time_to_progression
 
-import onco_gym
-from onco_gym.agents import rollout
-from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, time_to_progression
-
-env = gym.make("onco_gym/NSCLC-Dose-v0")
-card = onco_gym.load_card("nsclc")
-run = rollout(env.unwrapped.engine, AdaptiveDose(card, "osimertinib", stop=-0.3, restart=-0.2), 500, keep_observations=True)
-weeks, progressed = time_to_progression(card, run, "baseline")
+engine = og.make_engine("NSCLC-Dose")
+agent = AdaptiveDose(engine.card, "osimertinib", stop=-0.3, restart=-0.2)
+run = og.rollout(engine, agent, n=500, seed=0, keep_observations=True)
+weeks, progressed = time_to_progression(engine.card, run, "baseline")
 ```
 
-## What an action means
+## Actions
 
-A `Box` of intensities from 0 to 1, one per anti-cancer regimen of the card. The regimen with the highest intensity is given, at
-that share of its standard dose. Below 0.05 nothing is given: a **pause**. A pause keeps the line open; a regimen left for
-another is closed, however little was had of it. A regimen that cannot be given becomes a drug holiday, as in the plain
-environments: nothing acts in that cycle. There is no action for best supportive care; pausing for good is the same to the
-tumour.
+An action is a `Box` of intensities from 0 to 1, one for each anti-cancer regimen of the card. The regimen with the highest
+intensity is given, at that share of its standard dose. Below 0.05 nothing is given. This is a **pause**, and it keeps the line
+open. A regimen that you leave for another is closed, however little of it was given.
 
-**Level.** Kill, toxicity and exposure follow the drug level $\ell$, which is 1 under the standard dose. With dose $d$ and the
-regimen's `carryover` $k$ (the share of a cycle's level that is still there a cycle later, from the longest half-life among its
+A regimen that cannot be given becomes a drug holiday, as in the plain environments: nothing acts in that cycle. There is no
+action for best supportive care. To the tumour, pausing for good is the same.
+
+## Drug levels
+
+Kill, toxicity and exposure follow the drug level $\ell$, which is 1 under the standard dose. It depends on the dose $d$ and on
+the regimen's `carryover` $k$, the share of a cycle's level that is left a cycle later (from the longest half-life among its
 drugs):
 
 $$\ell \leftarrow k\,\ell + (1 - k)\,d \qquad\text{and where nothing is on board}\qquad \ell \leftarrow d$$
 
-- The first dose loads. So does the first after a pause that was long enough for the drug to go.
-- In a pause the level falls by $k$ a cycle and goes on acting, until it is below 0.05, which counts as nothing.
+- The first dose loads. So does the first dose after a pause that was long enough for the drug to disappear.
+- In a pause the level is multiplied by $k$ each cycle. It keeps acting until it is below 0.05, which counts as nothing.
 - Nothing acts in a cycle held for toxicity, as in the plain environments, and nothing is left after it.
-- What is left of a drug is forgotten when another one is given, or when its own regimen can no longer be given.
+- What is left of a drug is dropped when another one is given, or when its own regimen can no longer be given.
 
-At standard dose in every cycle this is the plain environment, up to rounding; a test holds all cards to it. Regimens with a
-`max_cycles` have a limit on their cumulated level: half the dose can be given for twice the cycles. The same holds for the risk
-of grade 3+ events and for the tumour's adaptation (`fading_per_cycle`), which both follow exposure.
+With the standard dose in every cycle this is the plain environment, up to rounding. A test checks this on all cards.
 
-**Seen** beside what the plain environment shows: `drug_level` at the end of the last cycle, and `dose`, what was ordered for
-it.
+Regimens with `max_cycles` have a limit on their cumulative level: half the dose can be given for twice as many cycles. The
+risk of grade 3+ events and the tumour's adaptation (`fading_per_cycle`) follow exposure in the same way.
+
+The agent sees two fields more than in the plain environment: `drug_level` at the end of the last cycle, and the `dose` that was
+ordered for it.
 
 ## Progression in a pause
 
-RECIST compares with the smallest sum of the line, and in the model a regimen that goes on after progression keeps only part of
-its kill (`beyond_progression`): growth under a drug means that the drug fails. Regrowth without the drug does not mean that,
-and adaptive therapy intends it. So here, where nothing was given since the last scan, a scan shows progression if the sum is
-20% and 5 mm above the *baseline* of the line, and new lesions do not count; when dosing is taken up again, it is judged from
-the sum measured then, or from the baseline if that was smaller. Growth beyond the baseline is never forgiven, a pause shorter
-than the time between two scans changes nothing, and it holds only while the regimen could be given again. The IMPROVE trial
-counted "progression on treatment" in this spirit.
+RECIST compares with the smallest sum of diameters in the line. In the model, a regimen that continues after progression keeps
+only part of its kill (`beyond_progression`), because growth under a drug means that the drug is failing. Regrowth without the
+drug does not mean that, and adaptive therapy intends it. Pauses therefore have rules of their own:
+
+- If nothing was given since the last scan, a scan shows progression if the sum is 20% and 5 mm above the *baseline* of the
+  line. New lesions do not count.
+- When dosing resumes, it is judged from the sum measured then, or from the baseline if that was smaller. Growth beyond the
+  baseline is never forgiven.
+- A pause shorter than the time between two scans changes nothing.
+- The rules hold only while the regimen could be given again.
+
+The IMPROVE trial counted "progression on treatment" in this spirit.
 
 ## Adaptive therapy
 
-Drug-sensitive cells take room from resistant ones. Killing as many of them as possible frees that room; adaptive therapy keeps
-them alive by treating only until the tumour has shrunk, and again when it has grown back (Gatenby 2009). In
-castration-resistant prostate cancer, stopping abiraterone at half the initial PSA and restarting at the initial PSA gave a
-median time to progression of 33.5 months against 14.3 in patients who had chosen continuous dosing (17 and 16 patients, not
+Drug-sensitive cells take room from resistant ones. Killing as many of them as possible frees that room. Adaptive therapy keeps
+them alive: it treats only until the tumour has shrunk, and treats again when it has grown back (Gatenby 2009).
+
+In castration-resistant prostate cancer, abiraterone was stopped at half the initial PSA and restarted at the initial PSA. The
+median time to progression was 33.5 months, against 14.3 in patients who had chosen continuous dosing (17 and 16 patients, not
 randomised; Zhang 2017 and 2022). In colorectal cancer, intermittent panitumumab and FOLFIRI gave 17.5 months to progression on
-treatment, continuous 11.2, and a median survival of 35.1 and 36.3 months (IMPROVE, a phase 2 that was randomised but not made
-to compare).
+treatment and a median survival of 35.1 months. Continuous treatment gave 11.2 and 36.3 months (IMPROVE, a phase 2 trial that
+was randomised but not designed to compare its arms).
 
-Agents, which see observations only:
+There are three agents, which see nothing but observations:
 
-- `ConstantDose(card, regimen, intensity=1)`: the maximum dose, continuously.
-- `AdaptiveDose(card, regimen, stop, restart, intensity=1, rest=0)`: pauses when the sum of diameters has changed by `stop`
-  since the start of the line, and treats again at `restart`. The defaults are the published rule, with half the volume ({stop}
-  of the sum of diameters) for half the PSA. `rest` above 0 rests at a reduced dose instead (dose modulation, Enriquez-Navas
-  2016).
-- `GuidelineDose(card)`: the guideline agent at standard dose. The other two take it as `then`, for the lines after progression.
+- `ConstantDose(card, regimen, intensity=1)` gives the maximum dose continuously.
+- `AdaptiveDose(card, regimen, stop, restart, intensity=1, rest=0)` pauses when the sum of diameters has changed by `stop` since
+  the start of the line, and treats again at `restart`. The defaults are the published rule, with half the volume ({stop} of the
+  sum of diameters) in place of half the PSA. With `rest` above 0 it gives a reduced dose instead of pausing (dose modulation,
+  Enriquez-Navas 2016).
+- `GuidelineDose(card)` is the guideline agent at standard dose. The other two take it as `then`, for the lines after
+  progression.
 
-## How it was tested
+## How we tested it
 
-{patients} patients a case, the same patients with the same chance in every arm, {years} years. *Continuous* is the maximum dose
-in every cycle. The *published rule* stops at half the volume and restarts at the size before treatment. The *narrow rule* stops
-at 30% less in diameter (a response) and restarts at 20% less; it was chosen among about ten, on other patients and for all
-cards together.
+We simulated {patients} patients per case for {years} years. All arms had the same patients with the same chance:
+
+- *Continuous* is the maximum dose in every cycle.
+- The *published rule* stops at half the volume and restarts at the size before treatment.
+- The *narrow rule* stops when the sum of diameters is 30% smaller (a response) and restarts when it is 20% smaller. We chose
+  this rule among about ten, on other patients and for all cards together.
+
+The cases are:
 
 {cases}
 
-**Time to progression** is the time until a scan shows a sum 20% and 5 mm above that before treatment, in all arms alike: the
-definition of most models of adaptive therapy (Strobl 2021). Many patients die before that, and more of them where the tumour is
-kept larger; so first with death switched off, everything else being the same.
+### With death switched off
+
+The **time to progression** is the time until a scan shows a sum 20% and 5 mm above the one before treatment, in every arm. Most
+models of adaptive therapy use this definition (Strobl 2021). Many patients die before that, and more of them if the tumour is
+kept larger. So we first switch death off and keep everything else the same:
 
 {tumours}
-Gain: mean over patients of the difference to their own continuous arm, with its 95% interval. Dose: share of the standard dose
-until progression or death.
+*Gain* is the mean over patients of the difference from their own continuous arm, with its 95% interval. *Dose* is the share of
+the standard dose until progression or death.
 
 ![Share of tumours that have not progressed](images/dosing_progression.png)
 
 ![One tumour under continuous and adaptive dosing](images/dosing_patient.png)
 
-The tumour drawn is that of the patient at the 75th percentile of the gain, of those who progressed in both.
+The second picture shows the patient at the 75th percentile of the gain, among those who progressed in both arms.
 
-**With death.** Median months to progression, death before it being censored, by three definitions: *on treatment* is the
-environment's (above), *from baseline* the one just used, and *RECIST* counts 20% above the smallest sum whether or not a drug
-is given. Then survival and quality-adjusted life with the guideline's later lines after progression, in all arms by the
-environment's definition.
+### With death
+
+This table has median months to progression by three definitions. Deaths before progression are censored.
+
+- *On treatment* is the environment's definition (see above).
+- *From baseline* is the definition just used.
+- *RECIST* counts 20% above the smallest sum, whether or not a drug is given.
+
+Survival and quality-adjusted life include the guideline's later lines after progression, which is counted by the environment's
+definition in all arms.
 
 {clinic}
 ## What to make of it
 
 {verdict}
 
-For RECIST the first intended regrowth is a progression, so by its letter adaptive dosing must lose. Counted on treatment it is
-favoured: what grew in a pause, up to the baseline, is not held against it. The baseline is the definition that is fair to both.
+For RECIST, the first intended regrowth is already a progression, so adaptive dosing has to lose by strict RECIST. Counting on
+treatment favours it, because growth in a pause does not count against it, up to the baseline. The baseline is the definition
+that is fair to both.
 
-The published rule lets tumours grow back to their first size. With scans every six to nine weeks a fast one is well above it
-before that is seen; in the trial PSA was measured monthly, in a slower disease. So it gains in slow tumours and loses in fast
-ones.
+The published rule lets tumours grow back to their first size. With scans every six to nine weeks, a fast tumour is well above
+that size before anybody sees it. In the prostate trial, PSA was measured monthly, in a slower disease. So the rule gains in slow
+tumours and loses in fast ones.
 
-Gains from the baseline are smaller than the published ones, for reasons that can be named:
+Gains from the baseline are smaller than the published ones, for these reasons:
 
-- Room is shared in log volume (Gompertz), up to a capacity far above any tumour. A tumour of 30 cm³ slows a resistant clone by
-  a third against one of 1 cm³; it does not hold it. Strobl (2021) found the same far from capacity. In spheroids and in
-  co-cultures of cells with EGFR mutations, sensitive cells hold resistant ones back by more than their cost of resistance
-  (Bacevic 2017, Farrokhian 2022); the model has no such effect.
-- Most resistance on the cards is incomplete, so that the full dose slows resistant clones too.
-- Resistance is also acquired, the more the more sensitive cells live.
+- In the model, clones share room in log volume (Gompertz), up to a capacity far above any tumour. A tumour of 30 cm³ slows a
+  resistant clone by a third compared with one of 1 cm³, but does not hold it. Strobl (2021) found the same far from capacity. In
+  spheroids and in co-cultures of cells with EGFR mutations, sensitive cells hold resistant ones back by more than their cost of
+  resistance (Bacevic 2017, Farrokhian 2022). The model has no such effect.
+- Most resistance on the cards is incomplete, so the full dose slows resistant clones too.
+- Resistance is also acquired, and the more sensitive cells are alive, the more of it.
 
-A larger tumour kills sooner in the model (`burden_exponent`), so what is won in time to progression can be lost in survival; an
-agent trained on the reward weighs the two and need not choose adaptive dosing. None of this was calibrated on intermittent
-treatment: the cards are fitted to continuous arms.
+In the model a larger tumour kills sooner (`burden_exponent`), so a gain in time to progression can be lost in survival. An agent
+trained on the reward weighs the two and need not choose adaptive dosing. None of this was calibrated on intermittent treatment:
+the cards are fitted to continuous arms.
 
 ## Sources
 
@@ -183,12 +205,12 @@ IMPROVE: Avallone, J Clin Oncol 2025;43:829.
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm of a case. Times are of first lines; ``later`` is with the guideline's lines after progression.
+    """One arm of a case. Times are of first lines; survival and quality of life include the guideline's later lines.
 
     Attributes:
-        tumour: to 20% above the baseline, with death switched off.
-        baseline: the same with death, who dies first being censored.
-        environment, nadir: likewise, as the environment counts, and as RECIST counts.
+        tumour: time to 20% above the baseline, with death switched off.
+        baseline: the same with death; patients who die first are censored.
+        environment, nadir: likewise, by the environment's definition and by RECIST.
         overall: survival with later lines.
         dose: mean share of the standard dose until progression or death.
         qalys: (n,) quality-adjusted life years with later lines.
@@ -204,7 +226,7 @@ class Arm:
 
 
 def compare(card: Card, regimen: str, population: str, n: int, seed: int) -> dict[str, Arm]:
-    """Every arm of :data:`RULES` on the same ``n`` patients with the same chance; works for any card and regimen."""
+    """Run every arm of :data:`RULES` on the same ``n`` patients with the same chance, for any card and regimen."""
     patients = CausalGenerator(card).sample(n, seed, where=population)
     horizon = int(YEARS * WEEKS_PER_YEAR / card.cycle_weeks)
 
@@ -239,7 +261,7 @@ def compare(card: Card, regimen: str, population: str, n: int, seed: int) -> dic
 
 
 def _dose(card: Card, run: Episodes) -> float:
-    """Mean share of the standard dose ordered until progression, as the environment counts, or death."""
+    """Mean share of the standard dose ordered until death or progression by the environment's definition."""
     weeks, _ = time_to_progression(card, run, "environment")
     before = np.arange(len(run.actions))[:, None] * card.cycle_weeks < weeks
     ordered = run.actions.max(2)
@@ -264,7 +286,7 @@ def verdict(results: dict[tuple[str, str], dict[str, Arm]]) -> list[str]:
         ("Time to progression, from the baseline and with death switched off", lambda arm: arm.tumour.months),
         ("Time to progression on treatment, or death", lambda arm: arm.environment.months),
         ("Time to progression from the baseline, or death", lambda arm: arm.baseline.months),
-        ("Time to progression by RECIST's letter, or death", lambda arm: arm.nadir.months),
+        ("Time to progression by strict RECIST, or death", lambda arm: arm.nadir.months),
         ("Overall survival with later lines", lambda arm: arm.overall.months),
         ("Quality-adjusted life with later lines", lambda arm: arm.qalys),
     ):
@@ -275,7 +297,11 @@ def verdict(results: dict[tuple[str, str], dict[str, Arm]]) -> list[str]:
             found[key].append(f"`{regimen}`")
         said = "; ".join(f"{key}: {', '.join(names)}" for key, names in found.items() if names)
         lines.append(f"- {question}: {said}.")
-    return ["The narrow rule against continuous dosing, mean over patients, where the 95% interval leaves no doubt:", "", *lines]
+    return [
+        "The narrow rule against continuous dosing, mean over patients. A difference is clear if its 95% interval excludes 0:",
+        "",
+        *lines,
+    ]
 
 
 def page(results: dict[tuple[str, str], dict[str, Arm]]) -> str:
@@ -341,7 +367,7 @@ def draw_progression(results: dict[tuple[str, str], dict[str, Arm]], path: Path)
 
 
 def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
-    """One tumour under both ways of dosing: clones, and when the drug was given."""
+    """One tumour under both ways of dosing: its clones, and when the drug was given."""
     from matplotlib.figure import Figure
 
     n = 200
@@ -358,7 +384,7 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
     }
     runs = {label: rollout(engine, agent, n, SEED, keep_observations=True) for label, agent in agents.items()}
     (before, ended), (after, ended_too) = (time_to_progression(card, runs[label]) for label in agents)
-    seen = np.flatnonzero(ended & ended_too)  # progression came in both
+    seen = np.flatnonzero(ended & ended_too)  # progressed in both arms
     typical = seen[np.argsort((after - before)[seen])[int(0.75 * len(seen))]]
     figure = Figure(figsize=(10, 4.6), dpi=100, layout="constrained")
     for axes, (label, run) in zip(figure.subplots(1, 2, sharey=True), runs.items(), strict=True):
@@ -400,7 +426,7 @@ def _mean_gain(arms: dict[str, Arm]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate, write, draw."""
+    """Simulate the arms, write the page, draw the pictures."""
     parser(__file__, __doc__).parse_args(arguments)
     cases = [(name, regimen) for name in CASES if name in card_files() for regimen in CASES[name]]
     results = {}

@@ -49,13 +49,13 @@ def catalogue(cards: dict[str, Card]) -> str:
         GENERATED,
         "# Cards",
         "",
-        "A card is everything onco_gym knows of a disease: patients, regimens, biology, guideline, rewards and published trial",
-        "arms, each figure with its unit and source. To add a disease, add a card: see",
-        "[CONTRIBUTING.md](../CONTRIBUTING.md).",
+        "A card holds everything that onco_gym knows about a disease: patients, regimens, biology, guideline, rewards and",
+        "published trial arms. Every figure has a unit and a source. To add a disease, add a card;",
+        "[CONTRIBUTING.md](../CONTRIBUTING.md) explains how.",
         "",
         *table(head, rows),
-        "Each also has `-Dose-v0`, `-Workflow-v0` and `mo-...-v0`.",
-        '`onco_gym/Card-v0` takes any other card: `gym.make("onco_gym/Card-v0", card="my.toml")`.',
+        "Every card also comes as `-Dose-v0`, `-Workflow-v0` and `mo-...-v0`.",
+        'For a card of your own, use `onco_gym/Card-v0`: `gym.make("onco_gym/Card-v0", card="my.toml")`.',
         "",
         NOTE,
     ]
@@ -72,7 +72,7 @@ def page(name: str, card: Card) -> str:
         "",
         card.summary.strip(),
         "",
-        f"A step is {card.cycle_weeks:g} weeks; an episode ends with death and is truncated after {card.horizon_cycles} cycles",
+        f"A step is {card.cycle_weeks:g} weeks. Episodes terminate at death and are truncated after {card.horizon_cycles} cycles",
         f"({years:.1f} years). {NOTE}",
         "",
         *table(
@@ -114,7 +114,7 @@ def page(name: str, card: Card) -> str:
         ),
         "## Observation",
         "",
-        "Each number lies in 0..1; `low` and `high` are the raw values shown as 0 and 1.",
+        "Every number lies between 0 and 1. `low` and `high` are the raw values that are shown as 0 and 1.",
         "",
         *table(
             ["", "field", "unit", "low", "high"],
@@ -153,7 +153,7 @@ def page(name: str, card: Card) -> str:
         ),
         "## Guideline",
         "",
-        "In order of preference; the guideline agent takes the first that applies.",
+        "The rules are in order of preference. The guideline agent follows the first rule that applies.",
         "",
         *table(
             ["line", "when", "regimen", "status", "level", "sources"],
@@ -169,7 +169,7 @@ def page(name: str, card: Card) -> str:
                 for rule in card.guideline
             ],
         ),
-        "**The panel**: who accepts what.",
+        "This is the panel of experts, and what each of them accepts:",
         "",
         *table(
             ["expert", "", "accepts", "evidence", "at other lines", "refuses"],
@@ -187,13 +187,13 @@ def page(name: str, card: Card) -> str:
         ),
         "## Rewards",
         "",
-        "Quality-adjusted life years per unit; [rewards.md](../rewards.md) explains the terms.",
+        "Weights are in quality-adjusted life years per unit of the term. [rewards.md](../rewards.md) explains the terms.",
         "",
         *table(["term", "unit", "weight"], [(name, UNITS[name], weight) for name, weight in card_weights(card).items()]),
-        f"Footprints at the clinic's hour ({card.clinic_hour}:00) in the grid zone {card.grid_zone}, kg CO2e:",
+        f"Footprints in kg CO2e, at the clinic's hour ({card.clinic_hour}:00) in the grid zone {card.grid_zone}:",
         "",
         *table(
-            ["item", "as measured", "of it electricity", "here", "sources"],
+            ["item", "as measured", "share of electricity", "here", "sources"],
             [
                 (one.item, f"{one.kgco2e:g}", f"{one.grid_share:.0%}", f"{footprint(card, one.item):.3g}", ", ".join(one.source))
                 for one in card.footprints
@@ -230,7 +230,7 @@ def page(name: str, card: Card) -> str:
         ),
         "## Sources",
         "",
-        "*seen*: the figures were seen in the source; *partly*: some were; *recalled*: not checked; *estimate*: our own.",
+        "*seen*: we saw the figures in the source. *partly*: we saw some of them. *recalled*: not checked. *estimate*: our own.",
         "",
         *table(
             ["key", "source", "doi", "checked"],
@@ -289,9 +289,9 @@ def draw(card: Card, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write, or with ``--check`` compare."""
+    """Write the pages, or compare them with ``--check``."""
     options = parser(__file__, __doc__)
-    options.add_argument("--check", action="store_true", help="write nothing, and fail if a page is not what its card says")
+    options.add_argument("--check", action="store_true", help="write nothing, and fail if a page does not match its card")
     check = options.parse_args(arguments).check
     cards = {name: load_card(name) for name in card_files()}
     texts = {ROOT / "envs" / "README.md": catalogue(cards)}
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             str(path.relative_to(ROOT)) for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
         ]
         if stale:
-            print(f"not what the cards say: {', '.join(stale)}; run make docs", file=sys.stderr)
+            print(f"these pages do not match the cards: {', '.join(stale)}; run make docs", file=sys.stderr)
         return bool(stale)
     for path, text in texts.items():
         write(path, text)

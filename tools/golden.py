@@ -1,6 +1,6 @@
-"""Renew the golden rollouts in tests/golden: what each environment gave when its results were last settled.
+"""Renew the golden rollouts in tests/golden: the agreed results of each environment.
 
-Whoever renews them says in CHANGELOG.md why the results have changed.
+When you renew them, say in CHANGELOG.md why the results have changed.
 """
 
 import json
@@ -44,7 +44,7 @@ def path(env_id: str) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play and write."""
+    """Play the episodes and write them."""
     parser(__file__, __doc__).parse_args(arguments)
     for env_id in onco_gym.registered_ids():
         write(path(env_id), json.dumps(record(env_id), indent=0) + "\n")

@@ -1,4 +1,4 @@
-"""Make docs/policies.md: what learned policies do otherwise than the guideline, and for whom. Part of ``make baselines``."""
+"""Make docs/policies.md: where learned policies differ from the guideline, and for whom. Part of ``make baselines``."""
 
 import sys
 from collections import Counter
@@ -17,33 +17,37 @@ from onco_gym.knowledge.panel import VERDICTS
 from pages import CARDS, DOCS, IMAGES, ROOT, generated_by, paired, parser, table, write
 
 PAGE, POLICIES = DOCS / "policies.md", ROOT / "baselines" / "policies"
-PATIENTS, SEED = 2000, 500_000  # of neither training nor the baselines' evaluation
-FEWEST = 60  # patients in a group that is shown
+PATIENTS, SEED = 2000, 500_000  # used neither for training nor for evaluating the baselines
+FEWEST = 60  # fewest patients in a group that is shown
 
 OPENING = """{mark}
 # What learned policies do
 
-For every disease, the first of the policies that the JAX trainer learned, starting from the guideline
-([baselines](../baselines/README.md), `guided_ppo-0.onnx`), beside the guideline agent, on the same {patients:,} patients with the
-same chance. A policy learns what pays in this simulator, not in patients. Research software: nothing here is for treating
-patients.
+This page compares learned policies with the guideline agent. For every disease we take the first policy that the JAX trainer
+learned, starting from the guideline ([baselines](../baselines/README.md), `guided_ppo-0.onnx`). Both treat the same {patients:,}
+patients with the same chance. Differences are paired by patient and have 95% intervals.
 
-**Found out and mended.** Earlier policies gave targeted drugs without a target in the eighth line: any new drug used to give
-back the utility that progression had taken. Now it comes back when the tumour no longer grows. They also gave the same drugs
-under another regimen's name in late lines, whose effect started afresh. Now it fades with all that was had of a mechanism.
+A policy learns what pays in this simulator, not in patients. Research software: nothing here is for treating patients.
 
-**To be read with care.** Where the guideline goes over to supportive care, in lines five and six, policies in breast and
-colorectal cancer give drugs that were had before in another combination. Their effect has faded by then, but not to nothing:
-rechallenge is modelled, and nothing published holds it to account. In lung cancer the policy goes on with osimertinib and
-chemotherapy beyond progression, where the guideline changes to docetaxel; half the effect is left then (`beyond_progression`, an
-estimate).
+## Exploits that we found and fixed
 
-Differences are paired by patient, with 95% intervals.
+- Earlier policies gave targeted drugs without a target in the eighth line, because any new drug restored the utility that
+  progression had taken. Now the utility comes back when the tumour no longer grows.
+- They also gave the same drugs in late lines under another regimen's name, because their effect then started afresh. Now the
+  effect fades with all earlier exposure to a mechanism.
+
+## Read with care
+
+- In lines five and six, where the guideline changes to supportive care, policies in breast and colorectal cancer give drugs that
+  the patient has had before in another combination. Their effect has faded by then, but not to nothing. Rechallenge is modelled,
+  but no published figures constrain it.
+- In lung cancer the policy continues osimertinib and chemotherapy beyond progression, where the guideline changes to docetaxel.
+  Half the effect is left then (`beyond_progression`, an estimate).
 """
 
 
 def differing(engine: Engine, run: Episodes) -> list[tuple[object, ...]]:
-    """The commonest decisions in which the policy leaves the guideline: where, from what, to what."""
+    """The most frequent departures from the guideline: when, from what, to what."""
     steps, names = run.steps, engine.scenario.regimens
     assert steps is not None
     fields = {field.name: field for field in engine.scenario.fields}
@@ -64,7 +68,7 @@ def differing(engine: Engine, run: Episodes) -> list[tuple[object, ...]]:
 
 
 def groups(engine: Engine, run: Episodes, gain: NDArray[np.floating]) -> list[tuple[object, ...]]:
-    """Who gains most, and who least: patients by what is visible of them at the second visit."""
+    """The groups that gain most and least, by what is known about patients at the second visit."""
     assert run.steps is not None
     seen = run.steps.observations[1]
     rows = []
@@ -81,7 +85,7 @@ def groups(engine: Engine, run: Episodes, gain: NDArray[np.floating]) -> list[tu
 
 
 def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episodes) -> str:
-    """One disease."""
+    """The section on one disease."""
     gain = run.terms["outcome"].astype(float) - other.terms["outcome"]
     shares = []
     for one in (run, other):
@@ -107,13 +111,13 @@ def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episo
         ("kg CO2e", *_pair(run.carbon_kg, other.carbon_kg)),
     ]
     parts = [f"## {name}", "", *table(["", "learned", "guideline", "difference"], figures)]
-    parts += ["What the panel says of the decisions:", "", *table(["verdict", "learned", "guideline"], verdicts)]
-    parts += ["Where the policy leaves the guideline most often, as a share of all its decisions:", ""]
+    parts += ["What the panel says about the decisions:", "", *table(["verdict", "learned", "guideline"], verdicts)]
+    parts += ["Where the policy departs from the guideline most often, as a share of all its decisions:", ""]
     parts += table(["when", "guideline", "learned", "share"], differing(engine, run))
-    parts += ["Who gains most and least in quality-adjusted years (several groups hold the same patients):", ""]
+    parts += ["Who gains most and least in quality-adjusted years (groups overlap):", ""]
     parts += table(["group", "patients", "learned - guideline"], groups(engine, run, gain))
     order = np.argsort(gain)
-    shown = {"gains most": order[-1], "stands in the middle": order[len(order) // 2], "loses most": order[0]}
+    shown = {"gains most": order[-1], "ranks in the middle": order[len(order) // 2], "loses most": order[0]}
     for title, patient in shown.items():
         file = IMAGES / f"policy_{name.lower()}_{title.split()[0]}.png"
         picture = draw_journey(engine, agent, SEED + int(patient))

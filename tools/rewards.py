@@ -1,7 +1,7 @@
 """Renew the generated parts of docs/rewards.md, and draw the trade-offs between rewards. Part of ``make docs``.
 
-For each of several weightings of the rewards, a small policy is searched by the cross-entropy method; then all of them treat the
-same new patients. One core, a few minutes, the same result for the same seed and cards.
+For each of several reward weightings, the cross-entropy method searches for a small policy. Then all policies treat the same new
+patients. This takes a few minutes on one core. The same seed and cards give the same result.
 """
 
 import functools
@@ -28,7 +28,7 @@ from pages import DOCS, IMAGES, NOTE, parser, renew, table
 
 PAGE, PICTURE = DOCS / "rewards.md", IMAGES / "pareto_nsclc.png"
 SEED, CANDIDATES, ELITE, PATIENTS, ROUNDS = 0, 48, 10, 128, 15
-JUDGED = 2048  # new patients, whom no search has seen
+JUDGED = 2048  # new patients, not used in any search
 
 SWEEP: dict[str, dict[str, float]] = {
     "as on the card": {},
@@ -60,14 +60,14 @@ START = np.array([2.0, 1.0, 1.0, 0, 0, 0, 0, 0, 0])
 
 
 class Result(NamedTuple):
-    """Means over patients, and half the width of their 95% intervals."""
+    """Means over patients, and half-widths of their 95% intervals."""
 
     mean: dict[str, float]
     half: dict[str, float]
 
 
 def scores(engine: Engine, theta: jax.Array, journey: Journey) -> jax.Array:
-    """(R, n) what the policies ``theta`` (features, n) think of every regimen, by what the clinic knows."""
+    """(R, n) scores of every regimen by the policies ``theta`` (features, n), from what the clinic knows."""
     scenario, state = engine.scenario, journey.state
     hearing = hear(engine.panel, scenario, engine.params, journey)
     index = jnp.arange(len(scenario.regimens))[:, None]
@@ -129,7 +129,7 @@ def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:
     for turn in range(ROUNDS):
         tried = rng.normal(mean, spread, (CANDIDATES, len(mean)))
         tried[0] = mean
-        # Every candidate treats the same patients, so that luck does not choose between them.
+        # All candidates treat the same patients, so that luck does not decide between them.
         terms, _ = treat(engine, np.repeat(tried, PATIENTS, 0).T, patients(turn * PATIENTS, PATIENTS, CANDIDATES))
         value = (price @ np.asarray(terms)).reshape(CANDIDATES, PATIENTS).mean(1)
         elite = tried[np.argsort(-value)[:ELITE]]
@@ -138,7 +138,7 @@ def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:
 
 
 def summary(terms: Mapping[str, np.ndarray], cycles: np.ndarray) -> Result:
-    """Means of what is drawn and tabled."""
+    """Means of the figures that are drawn and tabulated."""
     values = {
         "outcome": terms["outcome"],
         "guideline": terms["guideline"],
@@ -163,7 +163,7 @@ def sweep(engine: Engine) -> dict[str, Result]:
 
 
 def front(found: Mapping[str, Result], axis: str, sign: float) -> list[str]:
-    """Who is not dominated, where more outcome and more of ``sign`` times ``axis`` are better; in the order of the axis."""
+    """Those not dominated if more outcome and more of ``sign`` times ``axis`` are better, in the order of the axis."""
 
     def better(one: Result, two: Result) -> bool:
         gains = (one.mean["outcome"] - two.mean["outcome"], sign * (one.mean[axis] - two.mean[axis]))
@@ -209,7 +209,7 @@ def draw(found: Mapping[str, Result]) -> None:
 
 
 def _labels(found: Mapping[str, Result], axis: str) -> list[tuple[str, tuple[float, float]]]:
-    """The numbers of the table beside the points; points that lie together share a label."""
+    """The numbers of the table, to put beside the points. Points that lie close together share a label."""
     width = max(one.mean[axis] for one in found.values()) / 25
     groups: list[tuple[list[int], tuple[float, float]]] = []
     for number, one in enumerate(found.values(), 1):
@@ -292,7 +292,7 @@ def example() -> str:
     worked = {
         "outcome": f"3 weeks of {WEEKS_PER_YEAR:.2f} lived at utility {terms['outcome'] / per_year:.3f}",
         "guideline": f"{said['verdict']}, level A, accepted by {said['share']:.0%} of the experts",
-        "fairness": "the second cycle goes on: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
+        "fairness": "the line continues: nothing was decided" if terms["fairness"] == 0 else "surprise of the decision",
         "carbon": " + ".join(f"{kg:.2g} ({name})" for name, kg in parts.items()) + " kg",
     }
     rows = [
@@ -311,13 +311,13 @@ def example() -> str:
             json.dumps(shown, indent=2),
             "```",
             "",
-            *table(["term", "worked out", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
+            *table(["term", "calculation", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
         ]
     ).strip()
 
 
 def footprints() -> str:
-    """What an item costs where it was measured, and at the card's clinic."""
+    """The footprint of each item where it was measured and at the card's clinic."""
     card = load_card("nsclc")
     rows = [
         (
@@ -332,7 +332,7 @@ def footprints() -> str:
     head = [
         "item",
         "kg CO2e as measured",
-        "of that electricity, where",
+        "share of electricity, measured in",
         f"in {card.grid_zone} at {card.clinic_hour}:00",
         "source",
     ]
@@ -340,7 +340,7 @@ def footprints() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search, draw, write."""
+    """Search for policies, draw the picture, write the page."""
     parser(__file__, __doc__).parse_args(arguments)
     found = sweep(make_engine("nsclc"))
     draw(found)

@@ -1,4 +1,4 @@
-"""Renew the figures of docs/workflow.md: what testing brings, on every card. Part of ``make docs``."""
+"""Renew the figures of docs/workflow.md: the benefit of testing, on every card. Part of ``make docs``."""
 
 import sys
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""PPO with action masks in one file, in the manner of CleanRL: reads top to bottom, needs torch.
+"""PPO with action masks in one file, in the style of CleanRL. It reads from top to bottom and needs torch.
 
     python docs/examples/cleanrl_ppo.py --env onco_gym/NSCLC-v0 --total-steps 300000 --save policy.onnx
 
-Trains on many patients side by side and prints the mean return of the episodes that ended. For environments whose action is a
-regimen.
+The script trains on many patients side by side and prints the mean return of finished episodes. It is for environments whose
+action is a regimen.
 """
 
 import argparse
@@ -33,15 +33,15 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--save", metavar="FILE.onnx", help="where to write the policy")
 args = parser.parse_args()
 
-torch.set_num_threads(1)  # small networks are slower with more
+torch.set_num_threads(1)  # small networks are slower with more threads
 torch.manual_seed(args.seed)
 envs = gym.make_vec(args.env, num_envs=args.n_envs)
-assert isinstance(envs.single_action_space, gym.spaces.Discrete), "this example chooses regimens"
+assert isinstance(envs.single_action_space, gym.spaces.Discrete), "this example needs an environment whose action is a regimen"
 features, regimens = envs.single_observation_space.shape[0], int(envs.single_action_space.n)
 
 
 def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
-    """A linear layer that starts orthogonal."""
+    """A linear layer with orthogonal initialisation."""
     made = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(made.weight, gain)
     nn.init.zeros_(made.bias)
@@ -85,7 +85,7 @@ for update in range(1, updates + 1):
         finished += totals[ended].tolist()
         totals[ended] = 0
         reward = torch.as_tensor(reward)
-        if truncated.any():  # follow-up ended, life did not: what was to come counts
+        if truncated.any():  # the patient is alive at the end of follow-up: bootstrap from the value
             with torch.no_grad():
                 reward[truncated] += args.gamma * critic(torch.as_tensor(info["final_obs"][truncated])).squeeze(1)
         rewards[step], dones[step] = reward, torch.as_tensor(ended).float()
@@ -103,7 +103,7 @@ for update in range(1, updates + 1):
             advantages[step], upcoming = advantage, values[step]
         returns = advantages + values
 
-    # Learn from it.
+    # Update the policy and the value.
     flat = [one.flatten(0, 1) for one in (observations, masks, actions, logprobs, advantages, returns)]
     for _ in range(args.epochs):
         for rows in torch.randperm(flat[0].shape[0]).chunk(args.minibatches):
@@ -126,5 +126,5 @@ if args.save:
     from onco_gym.agents import save_mlp_onnx
 
     layers = [(one.weight.detach().numpy().T, one.bias.detach().numpy()) for one in actor if isinstance(one, nn.Linear)]
-    save_mlp_onnx(args.save, layers, envs.unwrapped.engine, activation="tanh")
+    save_mlp_onnx(args.save, envs.unwrapped.engine, layers, activation="tanh")
     print(f"wrote {args.save}")

@@ -1,4 +1,4 @@
-"""PPO by RLlib on our environments: pip install "ray[rllib]"; a few iterations take about a minute.
+"""PPO with RLlib: pip install "ray[rllib]". A few iterations take about a minute.
 
     python docs/examples/rllib_ppo.py --iterations 3
 
@@ -14,7 +14,7 @@ from ray.tune.registry import register_env
 
 
 def make(config):
-    """Workers import onco_gym themselves, which registers the ids."""
+    """Make an environment. Workers import onco_gym here to register the ids."""
     import onco_gym  # noqa: F401
 
     return gym.make(config["id"])

@@ -1,4 +1,4 @@
-"""PPO by TorchRL on one patient at a time: pip install torchrl; runs in about half a minute.
+"""PPO with TorchRL on one patient at a time: pip install torchrl. It runs in about half a minute.
 
     python docs/examples/torchrl_ppo.py --frames 20000
 
@@ -21,7 +21,7 @@ import onco_gym  # noqa: F401 - registers the ids
 
 
 class Masked(gym.ObservationWrapper):
-    """The action mask as a part of the observation, where TorchRL looks for it."""
+    """Adds the action mask to the observation, where TorchRL expects it."""
 
     def __init__(self, env):
         super().__init__(env)
@@ -35,7 +35,7 @@ class Masked(gym.ObservationWrapper):
 
 
 class ToBool(nn.Module):
-    """As MaskedCategorical wants masks."""
+    """Converts masks to bool, as MaskedCategorical requires."""
 
     def forward(self, mask):
         return mask.bool()

@@ -13,6 +13,13 @@ from onco_gym.agents.protocol import Agent as Agent
 from onco_gym.agents.protocol import AgentError as AgentError
 from onco_gym.agents.sb3 import Sb3Agent as Sb3Agent
 from onco_gym.agents.sb3 import export as export
+from onco_gym.agents.scripts import EpisodesError as EpisodesError
+from onco_gym.agents.scripts import Script as Script
+from onco_gym.agents.scripts import engine_of as engine_of
+from onco_gym.agents.scripts import read_episodes as read_episodes
+from onco_gym.agents.scripts import read_stamp as read_stamp
+from onco_gym.agents.scripts import replay as replay
+from onco_gym.agents.scripts import write_episodes as write_episodes
 from onco_gym.agents.simple import ConstantAgent as ConstantAgent
 from onco_gym.agents.simple import GuidelineAgent as GuidelineAgent
 from onco_gym.agents.simple import RandomAgent as RandomAgent

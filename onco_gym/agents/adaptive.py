@@ -1,7 +1,7 @@
-"""Agents for dosing: one regimen at a constant dose, adaptive therapy, the guideline at standard dose; and when tumours progress.
+"""Agents for dosing: a constant dose, adaptive therapy, and the guideline at standard dose. Also measures time to progression.
 
-Adaptive therapy keeps drug-sensitive cells alive, so that they go on taking room from resistant ones: it treats until the
-tumour has shrunk by a given share, pauses, and treats again when it has grown back (Gatenby, Cancer Res 2009;69:4894; Zhang,
+Adaptive therapy keeps drug-sensitive cells alive so that they compete with resistant ones. It treats until the tumour has
+shrunk by a given share, pauses, and treats again when the tumour has grown back (Gatenby, Cancer Res 2009;69:4894; Zhang,
 Nat Commun 2017;8:1816).
 """
 
@@ -22,17 +22,17 @@ from onco_gym.simulator.observation import MINIMUM_MM, PROGRESSION
 Doses = NDArray[np.float32]
 
 HALVED = 0.5 ** (1 / 3) - 1
-"""Change of the sum of diameters of a tumour that has lost half its volume."""
+"""Relative change in the sum of diameters when a tumour loses half its volume."""
 
 
 class DoseAgent(Protocol):
-    """Chooses dose intensities for every patient of a batch, from what can be seen."""
+    """Chooses dose intensities for every patient in a batch from what is observed."""
 
     def act(self, observation: Observations, mask: Masks) -> Doses:
         """(n, D) intensities from 0 to 1, one per anti-cancer regimen.
 
         Args:
-            observation: (n, F + 2) as the dose environments give it.
+            observation: (n, F + 2) from a dose environment.
             mask: (n, D) which regimens can be given.
         """
 
@@ -44,7 +44,8 @@ class ConstantDose:
         card: the card.
         regimen: name of the regimen.
         intensity: share of the standard dose; 1 is continuous treatment at the maximum dose.
-        then: who decides once the tumour has progressed or the regimen cannot be given; by default nothing changes.
+        then: the agent that takes over once the tumour has progressed or the regimen cannot be given. By default the dose
+            stays the same.
     """
 
     def __init__(self, card: Card, regimen: str, intensity: float = 1.0, then: DoseAgent | None = None) -> None:
@@ -52,7 +53,7 @@ class ConstantDose:
         if regimen not in names:
             raise AgentError(f"{card.id} has no anti-cancer regimen {regimen!r}; it has {', '.join(names)}")
         if not 0 <= intensity <= 1:
-            raise AgentError(f"intensity is {intensity!r}, expected 0..1: a share of the standard dose")
+            raise AgentError(f"intensity is {intensity!r}, expected a share of the standard dose from 0 to 1")
         self._regimen, self._intensity, self._then = regimen, intensity, then
         self._index, self._count = names.index(regimen), len(names)
         self._known = ObservationReader(card)
@@ -75,15 +76,15 @@ class ConstantDose:
 class AdaptiveDose(ConstantDose):
     """Adaptive therapy with one regimen: treat until the tumour has shrunk, rest until it has grown back, treat again.
 
-    The published rule stops at half the burden and starts again at the burden before treatment: Zhang took prostate-specific
-    antigen for it, here it is the sum of diameters at the last scan. Resting at a reduced dose instead of none is dose
-    modulation (Enriquez-Navas, Sci Transl Med 2016;8:327ra24).
+    The published rule stops at half the burden and starts again at the burden before treatment. Zhang measured the burden by
+    prostate-specific antigen; this agent uses the sum of diameters at the last scan. Resting at a reduced dose instead of none
+    is called dose modulation (Enriquez-Navas, Sci Transl Med 2016;8:327ra24).
 
     Args:
         card: the card.
         regimen: name of the regimen.
-        stop: change of the sum of diameters since the start of treatment at which dosing pauses, as a share; negative.
-        restart: change at which it is taken up again; above ``stop``.
+        stop: relative change in the sum of diameters since the start of treatment at which dosing pauses; negative.
+        restart: relative change at which dosing resumes; above ``stop``.
         intensity: share of the standard dose while treating.
         rest: share of the standard dose while resting.
         then: as for :class:`ConstantDose`.
@@ -103,7 +104,7 @@ class AdaptiveDose(ConstantDose):
         if not -1 < stop < restart:
             raise AgentError(f"stop is {stop!r} and restart {restart!r}, expected -1 < stop < restart")
         if not 0 <= rest < intensity:
-            raise AgentError(f"rest is {rest!r}, expected from 0 to less than the intensity {intensity!r}")
+            raise AgentError(f"rest is {rest!r}, expected at least 0 and less than the intensity {intensity!r}")
         self._stop, self._restart, self._rest = stop, restart, rest
         self._dose_row = next(field.index for field in observation_fields(scenario(card)) if field.name == "dose")
 
@@ -111,7 +112,7 @@ class AdaptiveDose(ConstantDose):
         known = self._known(observation)
         change = known["change_from_baseline"]
         begun = known.raw(f"prior_{self._regimen}") > 0
-        # What was ordered for the last cycle tells whether the patient is being treated or rests; midway between the two doses.
+        # The dose ordered for the last cycle shows whether the patient is resting: the threshold is midway between the two doses.
         resting = begun & (observation[:, self._dose_row] < (self._rest + self._intensity) / 2)
         treat = np.where(resting, change >= self._restart, change > self._stop)
         return np.where(treat, self._intensity, self._rest).astype(np.float32)
@@ -130,7 +131,7 @@ class GuidelineDose:
         self._column = np.cumsum(self._active) - 1
 
     def act(self, observation: Observations, mask: Masks) -> Doses:
-        """(n, D) intensities: 1 for the guideline's choice, all 0 where it is no treatment."""
+        """(n, D) intensities: 1 for the guideline's choice, all 0 where it chooses no treatment."""
         every = np.ones((len(mask), len(self._active)), bool)
         every[:, self._active] = mask
         choice = self._agent.act(observation, every)
@@ -140,7 +141,7 @@ class GuidelineDose:
 
 
 def dosed(card: Card) -> list[str]:
-    """The regimens that the intensities of an action stand for, in their order."""
+    """The regimens of a dosing action, in order."""
     return [regimen.name for regimen in card.regimens if regimen.active]
 
 
@@ -148,20 +149,21 @@ Reference = Literal["baseline", "nadir", "environment"]
 
 
 def time_to_progression(card: Card, run: Episodes, reference: Reference = "baseline") -> tuple[Doses, NDArray[np.bool_]]:
-    """When tumours progress in the first line.
+    """Time to progression in the first line.
 
     Args:
         card: the card.
         run: episodes of a dose environment with their observations.
-        reference: the sum of diameters, at a scan, is 20% and 5 mm above that before treatment (``"baseline"``, as adaptive
-            therapy is judged in models), or above the smallest so far, drug or no drug (``"nadir"``, as RECIST has it); or the
-            environment says so (``"environment"``: RECIST with new lesions, in pauses against the baseline).
+        reference: what progression is measured against. The sum of diameters at a scan must be 20% and 5 mm above the sum before
+            treatment (``"baseline"``, as models of adaptive therapy do) or above the smallest sum so far, on or off treatment
+            (``"nadir"``, as in RECIST). With ``"environment"``, the environment decides: RECIST including new lesions, and
+            against the baseline during pauses.
 
     Returns:
-        (n,) weeks to progression, or until the line, follow-up or life ended without it; (n,) whether it came.
+        (n,) weeks to progression, or to the end of the line, follow-up or life without it; (n,) whether the tumour progressed.
     """
     if run.observations is None:
-        raise AgentError("the episodes hold no observations: rollout(..., keep_observations=True)")
+        raise AgentError("the episodes hold no observations, expected rollout(..., keep_observations=True)")
     cycles, n, _ = run.observations.shape
     known = ObservationReader(card)(run.observations.reshape(cycles * n, -1))
 
@@ -183,7 +185,7 @@ def time_to_progression(card: Card, run: Episodes, reference: Reference = "basel
 
 
 def without_death(card: Card) -> Card:
-    """``card`` with nobody dying: the same tumours under the same drugs, followed until they progress."""
+    """``card`` without deaths, so that every tumour can be followed until it progresses."""
     survival = card.survival.model_copy(update={"background_per_cycle": 0.0, "tumour_per_cycle": 0.0})
     organs = tuple(organ.model_copy(update={"fatal": 0.0}) for organ in card.organs)
     return card.model_copy(update={"survival": survival, "organs": organs})

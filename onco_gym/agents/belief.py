@@ -1,9 +1,9 @@
-"""What may be true of a patient, given what was seen: a cloud of simulated patients, carried along with the real one.
+"""Beliefs about a patient: a particle filter, called a cloud, of simulated patients.
 
-At the first visit, and when a test's result comes, the cloud is made of other patients who look the same: nearest in everything
-that is known. Every cycle they live through the same treatment, each with its own chance; what the clinic sees (scans, toxicity,
-tests) is then set to what was seen, and those whose tumour does not fit the scan and the ctDNA give way to others that do. What
-stays open, the clones, the sensitivities and the speed of growth, is what the cloud is about.
+At the first visit, and when a test result arrives, the cloud is filled with look-alikes: the patients nearest in everything that
+is known. In every cycle they receive the same treatment, each with its own chance. What the clinic sees (scans, toxicity, tests)
+is then set to what was observed. Members whose tumours do not fit the scan and the ctDNA are replaced by members that do. The
+cloud represents what remains unknown: the clones, the sensitivities and the growth rate.
 """
 
 import functools
@@ -23,18 +23,18 @@ from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.transition import step
 
 DONORS = 32_768
-"""Patients that look-alikes are sought among; none of them is a patient of an environment."""
+"""Patients among whom look-alikes are found. None of them is a patient of an environment."""
 DONOR_SEED = 2**20 + 7
 MATCHING = {"biomarker": 3.0, "trait": 1.0}
-"""Weight of a difference between look-alikes, in what a test shows and in everything else."""
+"""Weights of differences between look-alikes: in biomarkers, and in everything else."""
 SLACK = 0.10
-"""Log error that is added to those of the measurements: the cloud is finite, and none of it is the patient."""
+"""Log error added to the measurement errors, because the cloud is finite and no member is the patient."""
 JITTER = 0.06
-"""Log sd by which growth, sensitivities and clones of a copy differ from the original."""
+"""Log standard deviation of the noise added to the growth, sensitivities and clones of a copy."""
 
 
-class Seen(NamedTuple):
-    """What an observation says of n patients, in raw units, and what is remembered: arrays of NumPy or JAX."""
+class Sighting(NamedTuple):
+    """What is observed of n patients, in raw units, and what is remembered. Arrays are NumPy or JAX."""
 
     known: Any  # (T, n) bool
     shown: Any  # (traits + biomarkers, n) scaled; 0 where not known
@@ -58,8 +58,8 @@ class Seen(NamedTuple):
     failed: Any  # (n,) progressions so far
 
 
-def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Seen | None) -> Seen:
-    """Read an observation (n, F) of patients last seen as ``before``; a patient at cycle 0 is a new one."""
+def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.bool_], before: Sighting | None) -> Sighting:
+    """Read an observation (n, F) of patients last seen as ``before``. A patient at cycle 0 is new."""
     rows = np.asarray(observation, np.float32).T
     raw = {field.name: field.raw(rows[field.index]) for field in scenario.fields if field.block == "course"}
     toxicity, marker, last, exposure = (rows[scenario.block(name)] for name in ("toxicity", "marker", "regimen", "exposure"))
@@ -75,7 +75,7 @@ def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.
     active = ~np.isin(given, (scenario.holiday, scenario.supportive)) & (given >= 0)
     treatment = np.where(active, given, treatment).astype(np.int32)
     size = np.maximum(raw["diameter"], 1e-3)
-    return Seen(
+    return Sighting(
         known=rows[scenario.block("test")] > 0.5,
         shown=rows[: len(scenario.traits) + len(scenario.biomarkers)],
         cycle=cycle,
@@ -100,29 +100,29 @@ def read(scenario: Scenario, observation: NDArray[np.float32], mask: NDArray[np.
 
 
 class Cloud:
-    """Clouds of ``size`` simulated patients for each of n real ones.
+    """A cloud of ``size`` simulated patients for each of n real ones.
 
     Args:
         engine: the environment.
-        size: of each cloud.
-        seed: same seed, same clouds.
+        size: patients in each cloud.
+        seed: the same seed gives the same clouds.
     """
 
     def __init__(self, engine: Engine, size: int, seed: int = 0) -> None:
         self.engine, self.size, self.seed = engine, size, seed
         self._donors = _donors(engine)
-        self.journey: Journey | None = None  # (..., n * size), a patient's cloud in one stretch
-        self.seen: Seen | None = None
+        self.journey: Journey | None = None  # (..., n * size), each patient's cloud is contiguous
+        self.seen: Sighting | None = None
         self._turn = 0
 
-    def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Seen:
-        """Take in what is seen now. Patients at cycle 0 are new; the others got what the observation says they got."""
+    def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Sighting:
+        """Update the clouds with an observation. Patients at cycle 0 are new; the others had the treatment that it shows."""
         scenario = self.engine.scenario
         same = self.seen is not None and len(self.seen.cycle) == len(observation)
         seen = read(scenario, observation, mask, self.seen if same else None)
         new = (seen.cycle == 0) | (not same)
         if same and self.seen is not None:
-            # A test's result calls for other look-alikes; what treatment did to their clones so far is lost with the old ones.
+            # A test result needs new look-alikes. What treatment has done to the clones of the old ones is lost.
             new |= (np.asarray(seen.known) & ~np.asarray(self.seen.known)).any(0)
         self._turn += 1
         key = self._keys(len(new) * self.size)
@@ -141,14 +141,14 @@ class Cloud:
         start = np.uint32((self.seed * 0x9E3779B9 + self._turn * 0x85EBCA6B) & 0xFFFFFFFF)
         return mix(jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x27D4EB2F) + start)
 
-    def _admitted(self, seen: Seen, key: jax.Array) -> Journey:
+    def _admitted(self, seen: Sighting, key: jax.Array) -> Journey:
         rows = self._donors.nearest(seen, self.size)
         patient = self._donors.patients(rows.reshape(-1))
         return _begun(self.engine.scenario, self.engine.params, patient, seen, key, self.size)
 
 
 class _Donors:
-    """Where look-alikes come from."""
+    """The pool from which look-alikes are taken."""
 
     def __init__(self, engine: Engine) -> None:
         other = make_engine(engine.card, engine.generator.sample(DONORS, seed=DONOR_SEED), terms=("outcome",))
@@ -160,19 +160,19 @@ class _Donors:
         self._shown = shown.T * self._weight(np.ones((len(scenario.tests), 1), bool)).T  # (D, F)
 
     def _weight(self, known: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """(F, n) of a difference; nothing where a biomarker is not known."""
+        """(F, n) weight of a difference; 0 where a biomarker is not known."""
         n = known.shape[1]
         rows = [np.full((self._traits, n), MATCHING["trait"]), MATCHING["biomarker"] * known[self._tests]]
         return np.concatenate(rows).astype(np.float32)
 
-    def nearest(self, seen: Seen, size: int) -> NDArray[np.int32]:
+    def nearest(self, seen: Sighting, size: int) -> NDArray[np.int32]:
         """(n, size) the donors who look most like each patient."""
         weight = self._weight(np.asarray(seen.known))
         mine = np.asarray(seen.shown) * weight
         out = np.empty((mine.shape[1], size), np.int32)
         asked = (weight > 0).T
         patterns, kinds = np.unique(asked, axis=0, return_inverse=True)
-        for number, pattern in enumerate(patterns):  # patients of whom the same is known
+        for number, pattern in enumerate(patterns):  # patients with the same known tests
             of = np.flatnonzero(kinds.ravel() == number)
             donors = self._shown[:, pattern]
             squares = (donors**2).sum(1)
@@ -188,7 +188,7 @@ def _donors(engine: Engine) -> _Donors:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key: jax.Array, size: int) -> Journey:
+def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Sighting, key: jax.Array, size: int) -> Journey:
     """Look-alikes at the first visit, with the tumour size that was measured."""
     seen = _repeated(seen, size)
     traits = len(scenario.traits)
@@ -200,7 +200,7 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key
         result_cycle=results,
     )
     journey = admit(scenario, params, patient, key)
-    # The sum of diameters goes with the cube root of the volume.
+    # The sum of diameters is proportional to the cube root of the volume.
     shift = 3 * (jnp.log(seen.diameter) - jnp.log(diameter(journey.state.volume, patient.lesions)))
     shift = jnp.clip(shift, -6.0, 6.0)
     patient = patient._replace(clones=patient.clones + shift)
@@ -209,14 +209,14 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Seen, key
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, key: jax.Array, size: int) -> Journey:
+def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sighting, key: jax.Array, size: int) -> Journey:
     """The cloud a cycle later, after the treatment that was given."""
     n = seen.cycle.shape[0]
     wide = _repeated(seen, size)
     before = journey.state
     journey, _ = step(scenario, params, journey._replace(key=key), jnp.maximum(wide.last, 0))
     state = journey.state._replace(result_cycle=before.result_cycle)
-    # How well each fits what was measured.
+    # How well each member fits the measurements.
     volume = state.volume
     scanned = (wide.since_scan == 0).astype(jnp.float32)
     size_miss = (jnp.log(wide.diameter) - jnp.log(diameter(volume, journey.patient.lesions))) / (params.scan_error + SLACK / 3)
@@ -226,12 +226,12 @@ def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, k
     log_weight = -0.5 * (scanned * jnp.minimum(size_miss**2, 30.0) + jnp.minimum(shed_miss**2, 20.0))
     log_weight = log_weight.reshape(n, size)
     weight = jax.nn.softmax(log_weight, axis=1)
-    # Systematic resampling: a patient's cloud is copied in proportion to its weights.
+    # Systematic resampling: members are copied in proportion to their weights.
     offset = (mix(key.reshape(n, size)[:, 0] ^ jnp.uint32(0x68E31DA4)) >> 8).astype(jnp.float32) * np.float32(2.0**-24)
     points = (jnp.arange(size)[None] + offset[:, None]) / size
     chosen = jnp.sum(points[:, :, None] > jnp.cumsum(weight, 1)[:, None, :], 2).clip(0, size - 1)
     flat = (chosen + jnp.arange(n)[:, None] * size).reshape(-1)
-    thin = 1 / jnp.sum(weight**2, 1) < 0.5 * size  # only where few carry the weight
+    thin = 1 / jnp.sum(weight**2, 1) < 0.5 * size  # only where few members carry the weight
     flat = jnp.where(jnp.repeat(thin, size), flat, jnp.arange(n * size))
     patient, state = (jax.tree.map(lambda x: jnp.take(x, flat, axis=-1), part) for part in (journey.patient, state))
     moved = jnp.repeat(thin, size).astype(jnp.float32) * JITTER
@@ -248,8 +248,8 @@ def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Seen, k
     return _clothed(params, Journey(patient, state, key), wide)
 
 
-def _clothed(params: Params, journey: Journey, seen: Seen) -> Journey:
-    """The cloud with everything that the clinic sees as it was seen."""
+def _clothed(params: Params, journey: Journey, seen: Sighting) -> Journey:
+    """The cloud with everything that the clinic sees set to what was observed."""
     state = journey.state
     state = state._replace(
         cycle=seen.cycle,
@@ -276,5 +276,5 @@ def _clothed(params: Params, journey: Journey, seen: Seen) -> Journey:
     return journey._replace(state=state._replace(barred=barred))
 
 
-def _repeated(seen: Seen, size: int) -> Seen:
+def _repeated(seen: Sighting, size: int) -> Sighting:
     return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), size, axis=-1), seen)

@@ -1,7 +1,7 @@
-"""A clinician as cohorts of real patients show them: mostly the guideline, with practice variation and known disparities.
+"""A simulated clinician: mostly follows the guideline, with the practice variation and disparities seen in real cohorts.
 
-Made for offline data: its choices vary, and it says how likely each was. What is unfair in it is there on purpose, so that a
-method that learns from such data can be asked whether it learnt that too.
+The clinician is for making offline data. Its choices vary, and it reports the probability of each. Its unfairness is deliberate:
+you can test whether a method that learns from such data also learns the disparities.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
@@ -20,15 +20,15 @@ from onco_gym.knowledge import Guideline
 
 @dataclass(frozen=True)
 class Odds:
-    """How the odds of being treated as the guideline says change with what is seen of a patient.
+    """How one observed feature of a patient changes the odds of guideline treatment.
 
     Attributes:
         variable: the observation field or categorical variable.
-        level: of a categorical variable; for a number, None.
-        above: for a number: each unit above this counts, or all at once if ``once``.
-        once: whether being above counts once, however far.
+        level: the level of a categorical variable; None for a number.
+        above: for a number, the threshold: the odds ratio applies to each unit above it, or once if ``once``.
+        once: whether the odds ratio applies once, however far the number is above the threshold.
         times: the odds ratio.
-        source: its key in the cards' sources, or ``"estimate"``.
+        source: the key of its source on the cards, or ``"estimate"``.
     """
 
     variable: str
@@ -41,32 +41,32 @@ class Odds:
 
 ODDS: tuple[Odds, ...] = (
     # Any first-line treatment, Medicaid against commercial: hazard ratio 0.72, in biomarker-driven treatment 0.70 (gross2022:
-    # Gross, JNCCN 2022;20:479, advanced NSCLC, n = 7,010). A hazard ratio taken as an odds ratio.
+    # Gross, JNCCN 2022;20:479, advanced NSCLC, n = 7,010). We use the hazard ratio as an odds ratio.
     Odds("insurance", 0.72, "gross2022", level="medicaid"),
-    # Not in that cohort; no better than Medicaid.
+    # Not in that cohort. Assumed to be no better than Medicaid.
     Odds("insurance", 0.65, "estimate", level="uninsured"),
     # Between 0.83 (adamson2021: Adamson, AJMC 2021;27(7): treated within 30 days 43.7% and 48.4% where Medicaid was not
     # expanded) and 0.43 (Hardy, Cancer 2009;115:2199, doi:10.1002/cncr.24248: chemotherapy in stages III-IV, 1991-2002).
     Odds("race_ethnicity", 0.75, "estimate", level="black"),
-    # Fifths of area deprivation above the middle, and distance: directions are published, sizes are ours.
+    # Quintiles of area deprivation above the middle, and distance. Directions are published; sizes are our estimates.
     Odds("deprivation", 0.85, "estimate", above=3.0, once=False),
     Odds("rural", 0.80, "estimate", above=0.5),
-    # Age and fitness: sizes are ours.
+    # Age and fitness. Sizes are our estimates.
     Odds("age", 0.50, "estimate", above=75.0),
     Odds("ecog", 0.40, "estimate", above=1.0, once=False),
 )
-"""Odds ratios of treatment as the guideline says. Other diseases take lung cancer's figures over, for lack of their own."""
+"""Odds ratios of guideline treatment. Other diseases use the figures of lung cancer because they have none of their own."""
 
 UNDERTREATED = 0.08
-"""Of patients without any of the above, the share who get less than the guideline says at the start of a line. Estimate."""
+"""Share of patients without any of the above who get less than the guideline recommends at the start of a line. Estimate."""
 NO_TREATMENT = 0.5
-"""Of those, who get supportive care where a less toxic regimen is listed as well; where none is, all do. Estimate."""
+"""Share of those who get supportive care although a less toxic regimen is listed. Where none is listed, all do. Estimate."""
 ANOTHER = 0.15
-"""Share of starts at which another regimen that the guideline lists is chosen. Estimate."""
+"""Share of line starts at which another listed regimen is chosen. Estimate."""
 WEIGHTS = {"preferred": 3.0, "option": 2.0, "later": 1.0}
-"""How likely a listed regimen is chosen instead, by its status. Estimate."""
+"""Relative probability of choosing a listed regimen instead, by its status. Estimate."""
 BEYOND_PROGRESSION = 0.1
-"""Share of visits after progression at which the present regimen goes on. Estimate."""
+"""Share of visits after progression at which the current regimen is continued. Estimate."""
 STAYS_UNTREATED = 0.8
 """Share of visits at which a patient on supportive care stays on it although a regimen is recommended. Estimate."""
 PAUSE = 0.005
@@ -74,18 +74,17 @@ PAUSE = 0.005
 
 
 class ClinicianAgent:
-    """Draws a regimen as a clinician might choose it, from what is observed only.
+    """Draws a regimen as a clinician might choose it, using only what is observed.
 
-    At the start of a line the guideline's first choice, or with stated probabilities another regimen that the guideline
-    lists, the present one although it failed, or less than recommended; see the constants of the module. The last is more likely
-    for patients who are old or unfit, and for those of groups of whom it is published (:data:`ODDS`).
+    At the start of a line the agent chooses the guideline's first choice or, with the probabilities in this module, another
+    regimen that the guideline lists, the current regimen although it failed, or less than recommended. Undertreatment is more
+    likely for patients who are old or unfit, and for groups in which it has been published (:data:`ODDS`).
 
-    A draw depends on the seed and on what is seen of the patient, on nothing else: not on the order of patients, nor on earlier
-    calls.
+    A draw depends only on the seed and the patient's observation, not on the order of patients or on earlier calls.
 
     Args:
         card: the card.
-        seed: same seed, same choices.
+        seed: the same seed gives the same choices.
     """
 
     def __init__(self, card: Card, seed: int = 0) -> None:
@@ -111,12 +110,11 @@ class ClinicianAgent:
         return np.asarray(chosen, np.int64)
 
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
-        """(n, R) how likely each regimen is chosen."""
+        """(n, R) the probability of each regimen."""
         n, layout = len(observation), self._scenario
         rows, every, known = np.arange(n), np.eye(len(layout.regimens)), self._known(observation)
         advised = self._follow.act(observation, mask)
-        last = np.stack([known.raw(f"regimen_{name}") for name in layout.regimens], 1)
-        current, treated = last.argmax(1), last.max(1) > 0.5
+        treated, current = known.current >= 0, np.maximum(known.current, 0)
         on_treatment = treated & self._active[current]
         starts = self._active[advised] & ~(on_treatment & (advised == current))
         result = every[advised]
@@ -138,13 +136,12 @@ class ClinicianAgent:
         result = _mixed(result, pauses, PAUSE, every[np.full(n, layout.holiday)])
         result = result * mask
         total = result.sum(1, keepdims=True)
-        # Supportive care can always be given; whatever else was chosen and cannot be falls to it.
+        # Supportive care can always be given, so it replaces choices that cannot.
         return np.where(total > 0, result / np.where(total > 0, total, 1), every[layout.supportive])
 
-    def _listed(self, known: Facts, mask: Masks) -> NDArray[np.float64]:
+    def _listed(self, known: ObservedFacts, mask: Masks) -> NDArray[np.float64]:
         """(n, R) weights of the regimens that the guideline lists for the next line and that can be given."""
         matches, guideline = self._guideline.matches(known), self._guideline
-        prior = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1) > 0.5
         weights = np.zeros(mask.shape)
         advised_against = np.zeros(mask.shape, bool)
         for rule, regimen in enumerate(guideline.regimen):
@@ -152,11 +149,11 @@ class ClinicianAgent:
                 weights[:, regimen] = np.maximum(weights[:, regimen], self._weights[rule] * matches[rule])
             else:
                 advised_against[:, regimen] |= matches[rule]
-        usable: NDArray[np.bool_] = mask & self._active & ~prior & ~advised_against
+        usable: NDArray[np.bool_] = mask & self._active & (known.cycles <= 0.5) & ~advised_against
         return weights * usable
 
-    def _undertreated(self, known: Facts) -> NDArray[np.float64]:
-        """(n,) the probability of less than the guideline says."""
+    def _undertreated(self, known: ObservedFacts) -> NDArray[np.float64]:
+        """(n,) the probability of less than the guideline recommends."""
         odds = np.full(len(known["line"]), (1 - UNDERTREATED) / UNDERTREATED)
         for one, level in self._odds:
             seen = known[one.variable]
@@ -164,14 +161,14 @@ class ClinicianAgent:
                 units: NDArray[Any] = seen == level
             else:
                 beyond = np.maximum(seen.astype(float) - one.above, 0.0)
-                units = beyond > 1e-4 if one.once else beyond  # what is shown in single precision is exact to that
+                units = beyond > 1e-4 if one.once else beyond  # observations are exact to this in single precision
             odds *= one.times**units
         return 1 / (1 + odds)
 
     def _chance(self, observation: Observations) -> NDArray[np.float64]:
-        """(n,) numbers in [0, 1) from the seed and what is seen.
+        """(n,) numbers in [0, 1) from the seed and the observation.
 
-        What is seen is rounded first: the last digits of a simulation may change with the size of a batch.
+        Observations are rounded first, because the last digits of a simulation can change with the batch size.
         """
         seen = np.rint(np.asarray(observation, np.float64) * 1e4).astype(np.int64).astype(np.uint64)
         with np.errstate(over="ignore"):
@@ -182,7 +179,7 @@ class ClinicianAgent:
 
 
 def _shares(weights: NDArray[np.float64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``weights`` (n, R) made to sum to 1; ``otherwise`` (n, R) where there are none."""
+    """``weights`` (n, R) normalised to sum to 1; ``otherwise`` (n, R) where all are 0."""
     total = weights.sum(1, keepdims=True)
     return np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise)
 
@@ -190,6 +187,6 @@ def _shares(weights: NDArray[np.float64], otherwise: NDArray[np.float64]) -> NDA
 def _mixed(
     probabilities: NDArray[np.float64], where: NDArray[np.bool_], share: float, choice: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """``probabilities`` (n, R), of which a ``share`` goes to ``choice`` (n, R) ``where`` (n,) holds."""
+    """``probabilities`` (n, R), with a ``share`` of them moved to ``choice`` (n, R) where ``where`` (n,) is true."""
     part = (share * where)[:, None]
     return (1 - part) * probabilities + part * choice

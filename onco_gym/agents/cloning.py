@@ -1,4 +1,4 @@
-"""Behaviour cloning: a network that learns to decide as another agent does."""
+"""Behaviour cloning: train a network to imitate another agent."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +15,16 @@ from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 TRAINING = 2**40
-"""Training patients have seeds from here on; evaluations count up from 0."""
+"""Seeds of training patients start here; seeds of evaluations start at 0."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to clone."""
+class CloningSettings:
+    """Settings of :func:`clone`."""
 
     episodes: int = 3000  # patients on whom the agent is watched
     epochs: int = 8  # passes over its decisions
-    batch: int = 1024  # decisions at a time
+    batch: int = 1024  # decisions in a batch
     rate: float = 1e-3  # learning rate at the start; falls to 0 along a cosine
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
 
@@ -32,32 +32,34 @@ class Settings:
 def clone(
     engine: Engine,
     agent: Agent,
-    settings: Settings | None = None,
+    settings: CloningSettings | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> ppo.PpoAgent:
-    """A network that gives the decisions of ``agent`` the highest likelihood.
+    """Train a network to maximise the likelihood of the decisions of ``agent``.
 
     Args:
         engine: an environment whose actions are regimens.
-        agent: whom to imitate.
-        settings: see :class:`Settings`.
-        seed: same engine, agent, settings and seed, same policy on the same machine.
-        progress: told after every pass.
+        agent: the agent to imitate.
+        settings: see :class:`CloningSettings`.
+        seed: the same engine, agent, settings and seed give the same policy on the same machine.
+        progress: called after every pass.
 
     Raises:
-        AgentError: for another kind of environment, or too few decisions to learn from.
+        AgentError: if actions are not regimens, or there are too few decisions to learn from.
     """
-    settings = settings or Settings()
+    settings = settings or CloningSettings()
     if engine.kind.name != "regimen":
-        raise AgentError(f"cloning learns regimens; {engine.card.id} of kind {engine.kind.name!r} asks for something else")
+        raise AgentError(f"cloning needs an environment whose actions are regimens, and {engine.id} is not one")
     run = rollout(engine, agent, settings.episodes, seed=TRAINING + seed * 2**32, keep_observations=True)
     assert run.observations is not None
     made = run.actions >= 0
     seen, chosen = run.observations[made], run.actions[made]
     batches = len(chosen) // settings.batch
     if not batches:
-        raise AgentError(f"{settings.episodes} episodes have {len(chosen)} decisions, fewer than one batch of {settings.batch}")
+        raise AgentError(
+            f"{settings.episodes} episodes have {len(chosen)} decisions, expected at least one batch of {settings.batch}"
+        )
     sizes = (seen.shape[1], *settings.hidden, len(engine.scenario.regimens))
     layers = ppo.network(jax.random.key(seed), sizes, 0.01)
     adam = optax.adam(optax.cosine_decay_schedule(settings.rate, batches * settings.epochs))

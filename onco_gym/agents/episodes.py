@@ -1,4 +1,4 @@
-"""Whole episodes of an agent, one per patient. An episode can be cited and replayed: by its origin, its actions and its stamp."""
+"""Whole episodes of an agent, one per patient. An episode's origin, actions and stamp are enough to cite and replay it."""
 
 import functools
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Origin, Outcome
+from onco_gym.interfaces.engine import Engine, Origin, Outcome, batch_size
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.rewards import TERMS, GroupDivergence, Tally, group_divergence
@@ -22,16 +22,16 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Steps:
-    """Every step of a rollout, as offline learning needs them. Entries past an episode's end are undefined.
+    """Every step of a rollout, for offline learning. Entries past an episode's end are undefined.
 
     Attributes:
         lengths: (n,) steps of each episode.
-        observations: (H + 1, n, F) what was seen before each step, and after the last.
-        masks: (H + 1, n, mask size) the same of masks.
+        observations: (H + 1, n, F) observations before each step and after the last.
+        masks: (H + 1, n, mask size) masks at the same times.
         rewards: (H, n).
         terms: (H, terms, n) each reward term.
         carbon_kg: (H, n) kg CO2e.
-        probabilities: (H, n, R) with which the agent chose, if it says so.
+        probabilities: (H, n, R) the agent's probabilities, if it reports them.
     """
 
     lengths: NDArray[np.int64]
@@ -49,19 +49,19 @@ class Episodes:
 
     Attributes:
         stamp: what they were made with.
-        origin: the patients and their chance. With ``actions``, :func:`replay` plays the same episodes again.
-        weeks: (n,) weeks lived, to the end of follow-up at most.
+        origin: the patients and their chance. With these and ``actions``, :func:`onco_gym.replay` replays the episodes.
+        weeks: (n,) weeks lived, at most to the end of follow-up.
         died: (n,) whether the patient died within follow-up.
         returns: (n,) total reward.
         terms: name to (n,) total of each reward term.
         actions: (H, n, ...) what was chosen, -1 after the end.
         given: (H, n) regimen given, -1 after the end.
-        verdicts: (H, n) what the panel says of it, as an index into VERDICTS; -1 after the end.
+        verdicts: (H, n) the panel's verdict on it, as an index into VERDICTS; -1 after the end.
         carbon_kg: (n,) kg CO2e.
-        cost_usd: (n,) of tests that were ordered.
+        cost_usd: (n,) cost of the tests ordered.
         observations: (H, n, F) what the agent saw, if kept.
-        progression_weeks: (n,) weeks to first progression (to the visit after it) or death, whichever came first; end of
-            follow-up otherwise.
+        progression_weeks: (n,) weeks to first progression (to the visit after it) or death, whichever came first; otherwise to
+            the end of follow-up.
         progressed: (n,) whether either happened.
         best_change: (n,) deepest change of the sum of diameters in the first line, as a share.
         severe: (n,) whether a grade 3+ event happened.
@@ -116,35 +116,12 @@ def rollout(
         engine: the compiled environment; :func:`onco_gym.make_engine`, or ``env.unwrapped.engine``.
         agent: see :class:`onco_gym.agents.Agent`.
         n: how many patients.
-        seed: same seed, same patients, same chance.
-        progress: told after every cycle.
+        seed: the same seed gives the same patients and the same chance.
+        progress: called after every cycle.
         keep_observations: also keep what the agent saw.
         keep_steps: also keep every transition, in ``steps``.
     """
     return play(engine, agent, engine.origins(n, seed), progress, keep_observations, keep_steps)
-
-
-def replay(engine: Engine, episodes: Episodes, progress: Progress = silent) -> Episodes:
-    """Play episodes again, from their origins and actions.
-
-    Raises:
-        StampError: if the engine is not the one that they were made with.
-    """
-    episodes.stamp.check(engine.stamp)
-    return play(engine, _Replayed(episodes.actions), episodes.origin, progress)
-
-
-class _Replayed:
-    """Gives the actions of recorded episodes, in order; after an episode's end, whatever is possible."""
-
-    remembers = True
-
-    def __init__(self, actions: NDArray[Any]) -> None:
-        self._actions = iter(actions)
-
-    def act(self, observation: Floats, mask: NDArray[np.bool_]) -> NDArray[Any]:
-        given = next(self._actions)
-        return np.maximum(given, np.zeros((), given.dtype))
 
 
 def play(
@@ -155,9 +132,9 @@ def play(
     keep_observations: bool = False,
     keep_steps: bool = False,
 ) -> Episodes:
-    """As :func:`rollout`, for any patients of the engine's cohort with any chance."""
-    encounter, observation, mask = engine.receive(origin)
-    n = len(mask)
+    """Like :func:`rollout`, for any patients of the engine's cohort with any chance."""
+    n = len(origin.row)
+    encounter, observation, mask = _admitted(engine, origin)
     tally = engine.tally()
     cycle_weeks = engine.scenario.cycle_weeks
     kept: list[Floats] = []
@@ -171,37 +148,40 @@ def play(
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
-    # Where the episode has ended nothing is left to decide, which spares an agent that thinks long.
+
+    def ours(values: jax.Array) -> NDArray[Any]:
+        return np.asarray(values)[..., :n]
+
+    # After an episode's end there is nothing to decide. This saves time for slow agents.
     plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
     nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
     for cycle in range(engine.horizon):
-        seen, allowed = np.asarray(observation), np.asarray(mask)
+        seen, allowed = np.asarray(observation)[:n], np.asarray(mask)[:n]
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
-        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, choice)
+        filled = np.resize(choice, (len(observation), *choice.shape[1:]))
+        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, filled)
         if keep_observations:
             kept.append(seen)
         if keep_steps:
             likely = None if chances is None else np.asarray(chances(seen, allowed), np.float32)
-            made = (outcome.reward, outcome.terms, outcome.carbon_kg)
-            steps.append((seen, allowed, *map(np.asarray, made), likely))
+            steps.append((seen, allowed, *map(ours, (outcome.reward, outcome.terms, outcome.carbon_kg)), likely))
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
-        given.append(np.where(under_way, np.asarray(outcome.given), -1))
-        verdicts.append(np.where(under_way, np.asarray(outcome.verdict.code), -1))
-        time, progressed, change, line = np.asarray(extra)
-        lived, harm = np.asarray(outcome.lived), np.asarray(outcome.severe)
-        cost += np.where(under_way, np.asarray(outcome.cost), 0)
-        carbon_kg += np.where(under_way, np.asarray(outcome.carbon_kg), 0)
-        terms += np.where(under_way, np.asarray(outcome.terms), 0)
-        returns += np.where(under_way, np.asarray(outcome.reward), 0)
-        weeks += np.where(under_way, lived * cycle_weeks, 0)
-        now = np.asarray(outcome.terminated)
+        given.append(np.where(under_way, ours(outcome.given), -1))
+        verdicts.append(np.where(under_way, ours(outcome.verdict.code), -1))
+        time, progressed, change, line = ours(extra)
+        cost += np.where(under_way, ours(outcome.cost), 0)
+        carbon_kg += np.where(under_way, ours(outcome.carbon_kg), 0)
+        terms += np.where(under_way, ours(outcome.terms), 0)
+        returns += np.where(under_way, ours(outcome.reward), 0)
+        weeks += np.where(under_way, ours(outcome.lived) * cycle_weeks, 0)
+        now = ours(outcome.terminated)
         event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
         progression[event] = np.where(now, weeks, time * cycle_weeks)[event]
         best = np.where(under_way & ~now & (line <= 1), np.minimum(best, change), best)
-        severe |= under_way & (harm > 0.5)
+        severe |= under_way & (ours(outcome.severe) > 0.5)
         died |= under_way & now
-        under_way &= ~(now | np.asarray(outcome.truncated))
+        under_way &= ~(now | ours(outcome.truncated))
         progress("cycles", cycle + 1, engine.horizon)
         if not under_way.any():
             break
@@ -223,8 +203,19 @@ def play(
         best_change=best,
         severe=severe,
         fairness=group_divergence(engine.scenario, tally),
-        steps=_steps(steps, np.asarray(observation), np.asarray(mask), np.array(given)) if keep_steps else None,
+        steps=_steps(steps, np.asarray(observation)[:n], np.asarray(mask)[:n], np.array(given)) if keep_steps else None,
     )
+
+
+def _admitted(engine: Engine, origin: Origin) -> tuple[Encounter, jax.Array, jax.Array]:
+    """The first visit of n patients, in a batch of a compiled size. The patients who fill it up are dead and count nowhere."""
+    n = len(origin.row)
+    everybody = np.resize(np.arange(n), batch_size(n))
+    encounter, observation, mask = engine.receive(Origin(*(np.asarray(part)[everybody] for part in origin)))
+    alive = np.array(encounter.journey.state.alive)
+    alive[n:] = 0
+    state = encounter.journey.state._replace(alive=jnp.asarray(alive))
+    return encounter._replace(journey=encounter.journey._replace(state=state)), observation, mask
 
 
 def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bool_], given: NDArray[np.int32]) -> Steps:
@@ -257,4 +248,4 @@ def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:
     try:
         return engine.kind.checked(actions, n)
     except InvalidAction as error:
-        raise AgentError(f"the agent answered wrongly: {error}") from None
+        raise AgentError(f"the agent gave an invalid action: {error}") from None

@@ -13,7 +13,7 @@ from onco_gym.interfaces.engine import Engine
 
 
 def load_agent(engine: Engine, agent: str, seed: int = 0) -> Agent:
-    """An agent of any origin.
+    """Load an agent from anywhere.
 
     Args:
         engine: the environment that it is for.
@@ -21,15 +21,15 @@ def load_agent(engine: Engine, agent: str, seed: int = 0) -> Agent:
             Stable-Baselines3, which is unpickled and therefore for trusted, local files only; or ``module:object``, an agent, or
             a class or function that makes one from the card. Modules in the current directory are found too; importing one
             runs it.
-        seed: of agents that draw.
+        seed: the seed of agents that choose at random.
 
     Raises:
         AgentError: if there is no such agent, or it does not fit the environment.
     """
     if agent.endswith(".onnx"):
-        return OnnxAgent(agent, engine)
+        return OnnxAgent(engine, agent)
     if agent.endswith(".zip"):
-        return Sb3Agent.load(agent, engine)
+        return Sb3Agent.load(engine, agent)
     regimens = [regimen.name for regimen in engine.card.regimens if regimen.active or engine.kind.name == "regimen"]
     known = {}
     for one in NAMED:

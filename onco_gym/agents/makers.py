@@ -31,7 +31,7 @@ def guideline(engine: Engine, regimen: str, seed: int) -> Agent:
 
 
 def clinician(engine: Engine, regimen: str, seed: int) -> Agent:
-    """A clinician as cohorts show them."""
+    """The simulated clinician."""
     return ClinicianAgent(engine.card, seed)
 
 

@@ -19,7 +19,7 @@ class NamedAgent:
 
     Attributes:
         name: its name; :data:`REGIMEN` in it stands for the name of a regimen.
-        kinds: of environment that it can act in.
+        kinds: the kinds of environment that it can act in.
         about: what it does.
         entry_point: ``module:function``, which is called with engine, regimen (empty if the name has none) and seed.
     """
@@ -51,7 +51,7 @@ NAMED = (
 
 
 def describe_agents() -> str:
-    """What an AGENT can be, a line each, for help texts."""
+    """What an AGENT can be, one line each, for help texts."""
     every = {kind for one in NAMED for kind in one.kinds}
     rows = [(one.name, f"{one.about}{_limits(one, every)}") for one in NAMED]
     rows += [

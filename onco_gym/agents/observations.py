@@ -1,5 +1,6 @@
 """Reading observations: from numbers in 0..1 back to names and units."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenarios import Field, scenario
+from onco_gym.cards.scenarios import Field, Scenario, scenario
 
 Observations = NDArray[np.float32]
 Masks = NDArray[np.bool_]
@@ -21,26 +22,37 @@ class ObservationReader:
     """
 
     def __init__(self, card: Card) -> None:
-        layout = scenario(card)
-        self._fields = {field.name: field for field in layout.fields}
-        self._levels = dict(layout.levels)
+        self._layout = scenario(card)
+        self._fields = {field.name: field for field in self._layout.fields}
 
-    def __call__(self, observation: Observations) -> "Facts":
+    def __call__(self, observation: Observations) -> "ObservedFacts":
         """The facts in ``observation`` (n, F)."""
-        return Facts(observation, self._fields, self._levels)
+        return ObservedFacts(observation, self._layout, self._fields)
 
 
-class Facts(Mapping[str, NDArray[Any]]):
+class ObservedFacts(Mapping[str, NDArray[Any]]):
     """What a batch of observations says, by name; see :class:`onco_gym.knowledge.Guideline`."""
 
-    def __init__(self, observation: Observations, fields: Mapping[str, Field], levels: Mapping[str, tuple[str, ...]]) -> None:
-        self._observation, self._fields, self._levels = observation, fields, levels
+    def __init__(self, observation: Observations, layout: Scenario, fields: Mapping[str, Field]) -> None:
+        self._observation, self._layout, self._fields = observation, layout, fields
+        self._levels = dict(layout.levels)
 
     def raw(self, name: str) -> NDArray[np.float32]:
         """(n,) a field in its unit."""
         field = self._fields[name]
         values: NDArray[np.float32] = field.raw(self._observation[:, field.index])
         return values
+
+    @functools.cached_property
+    def cycles(self) -> NDArray[np.float32]:
+        """(n, R) cycles received of each regimen."""
+        return self._observation[:, self._layout.block("exposure")] * np.float32(self._layout.horizon)
+
+    @functools.cached_property
+    def current(self) -> NDArray[np.intp]:
+        """(n,) the regimen of the last cycle, -1 before the first."""
+        last = self._observation[:, self._layout.block("regimen")]
+        return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name in self._levels:

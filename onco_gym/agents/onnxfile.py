@@ -1,14 +1,14 @@
 """Policies as ONNX files, the safe exchange format: read, checked and written here, without the onnx package.
 
-A policy file takes ``observation`` (n, F) float32. It answers ``scores`` (n, mask size) float32, of which the highest that
-can be chosen is taken, part by part of the action; or, for dosing, ``action`` (n, D) float32, clipped to 0..1. An ONNX file is
-a protobuf message: a sequence of numbered fields. We read as much of it as is needed to refuse what a policy has no use for
-(files beside the file, chance, loops, operators of others), and let onnxruntime run the rest.
+A policy file takes ``observation`` (n, F) float32. It returns ``scores`` (n, mask size) float32; for each part of the action,
+the choice with the highest score that the mask allows is taken. For dosing it returns ``action`` (n, D) float32, clipped to
+0..1. :mod:`onco_gym.agents.onnx_check` checks a file before onnxruntime runs it. Files written here end with a checksum, which
+detects damage, not malice.
 """
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.observations import Masks, Observations
+from onco_gym.agents.onnx_check import Model, sealed, unsealed
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
@@ -23,25 +24,10 @@ from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
 LARGEST = 64 * 2**20
-"""Bytes of a policy file; larger ones are refused."""
+"""Bytes that a policy file may have; larger files are refused."""
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "elu": "Elu", "sigmoid": "Sigmoid", "softplus": "Softplus"}
-"""Activations of :func:`save_mlp_onnx`, and the ONNX operators that they are."""
+"""Activations of :func:`save_mlp_onnx`, and their ONNX operators."""
 _OPSET, _IR = 17, 8
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-_CHANCE = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-_REPEATED = ("Loop", "Scan")
-_DEEPEST = 32  # messages within messages
-_OPERATOR, _DOMAIN, _EXTERNAL, _LOCATION = 4, 7, 13, 14
-_PARTS: Mapping[str, Mapping[int, str]] = {  # fields of onnx.proto that can hold operators or numbers
-    "model": {7: "graph", 20: "training", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
-    "function": {7: "node", 11: "attribute"},
-    "training": {1: "graph", 2: "graph"},
-    "tensor": {},
-}
 
 
 class Normalisation(NamedTuple):
@@ -53,45 +39,52 @@ class Normalisation(NamedTuple):
 
 
 class OnnxAgent:
-    """A policy in an ONNX file; see the module for what it takes and answers. Runs on one thread, and draws nothing.
+    """A policy in an ONNX file; see the module for its input and output. It runs on one thread and is deterministic.
 
     Args:
-        source: the path of the file, or its bytes.
         engine: the environment that it is for.
+        source: the path of the file, or its bytes.
 
     Raises:
-        AgentError: for a file that is no such policy, with what was expected.
+        AgentError: if the file is not such a policy.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | bytes, engine: Engine) -> None:
+    def __init__(self, engine: Engine, source: str | os.PathLike[str] | bytes) -> None:
         self._name = "the policy" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
-        _check(content, self._name)
-        self._parts, self._output = parts(engine), output(engine)
+        if len(content) > LARGEST:
+            raise AgentError(f"{self._name} has {len(content)} bytes, expected at most {LARGEST}")
+        self._parts, self._output = tuple(engine.kind.parts.values()), output(engine)
         self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
+        self._model, self._fits = Model(content, self._name), dict[tuple[int, ...], bool]()
+        self.metadata = {key: value for key, value in self._model.metadata.items() if key != "sha256"}
+        self._check_shape(engine.id)
         self._session = _session(content, self._name)
-        try:
-            self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
-            self._check_shape(engine.id)
-        except UnicodeDecodeError:
-            raise AgentError(f"{self._name} holds names that are no text") from None
+        for n in (1, 3):
+            self.scores(np.zeros((n, self._features), np.float32))
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
         return choose(self.scores(observation), mask, self._parts)
 
     def scores(self, observation: Observations) -> NDArray[np.float32]:
-        """(n, mask size): what the file answers."""
+        """(n, mask size): the output of the file."""
         batch = np.ascontiguousarray(observation, np.float32)
+        if not len(batch):
+            return np.zeros((0, self._size), np.float32)
+        if batch.shape not in self._fits:
+            self._fits[batch.shape] = self._model.fits(batch.shape)
+        if not self._fits[batch.shape]:
+            return np.concatenate([self.scores(half) for half in np.array_split(batch, 2)])
         try:
             answer = self._session.run([self._output], {"observation": batch})[0]
-        except Exception as error:  # onnxruntime's own errors have no common ancestor
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise AgentError(f"{self._name} fails on a batch of {len(batch)}: {_line(error)}") from None
         if answer.shape != (len(batch), self._size) or answer.dtype != np.float32:
             shape = f"{self._output} of {answer.dtype} and shape {answer.shape}"
-            raise AgentError(f"{self._name} answers {shape}, expected float32 and shape {(len(batch), self._size)}")
+            raise AgentError(f"{self._name} returns {shape}, expected float32 and shape {(len(batch), self._size)}")
         if not np.isfinite(answer).all():
-            raise AgentError(f"{self._name} answers numbers that are not finite")
+            raise AgentError(f"{self._name} returns numbers that are not finite")
         return np.asarray(answer)
 
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
@@ -99,68 +92,62 @@ class OnnxAgent:
         return certain(self.act(observation, mask), self._parts)
 
     def _check_shape(self, environment: str) -> None:
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        names = [one.name for one in inputs], [one.name for one in outputs]
-        if names[0] != ["observation"] or self._output not in names[1]:
+        """Check before running anything: onnxruntime computes what it can as soon as it loads a file."""
+        inputs, outputs = self._model.inputs, self._model.outputs
+        if list(inputs) != ["observation"] or self._output not in outputs:
             expected = f"{environment} needs input 'observation' and output {self._output!r}"
-            raise AgentError(f"{self._name} takes {names[0]} and answers {names[1]}: {expected}")
-        shape = inputs[0].shape
-        if inputs[0].type != "tensor(float)" or len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != self._features):
+            raise AgentError(f"{self._name} takes {list(inputs)} and returns {list(outputs)}: {expected}")
+        kind, shape = inputs["observation"]
+        if kind != "float32" or shape is None or len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != self._features):
             expected = f"{environment} gives float32 of shape (n, {self._features})"
-            raise AgentError(f"{self._name} takes {inputs[0].type} of shape {tuple(shape)}: {expected}")
+            raise AgentError(f"{self._name} takes {kind} of shape {shape}: {expected}")
         if isinstance(shape[0], int):
-            raise AgentError(f"{self._name} takes batches of {shape[0]} only: expected a batch axis that is free")
-        for n in (1, 3):
-            self.scores(np.zeros((n, self._features), np.float32))
+            raise AgentError(f"{self._name} takes batches of {shape[0]} only, expected a batch axis of free size")
+        self._model.fits((1, self._features))
         made_for = self.metadata.get("environment", environment)
         if made_for != environment:
-            warnings.warn(f"{self._name} was made for {made_for} and is used on {environment}", stacklevel=3)
-
-
-def parts(engine: Engine) -> tuple[int, ...] | None:
-    """The sizes of an action's parts, whose choices stand in one row of the mask; None for dosing, which has none."""
-    return tuple(engine.kind.parts.values()) or None
+            warnings.warn(f"{self._name} was made for {made_for} but is used on {environment}", stacklevel=3)
 
 
 def output(engine: Engine) -> str:
-    """What a policy file for this environment answers."""
-    return "action" if parts(engine) is None else "scores"
+    """The name of the output of a policy file for this environment."""
+    return "scores" if engine.kind.parts else "action"
 
 
-def choose(scores: NDArray[np.float32], mask: Masks, sizes: tuple[int, ...] | None) -> NDArray[Any]:
-    """The action of ``scores`` (n, mask size): the highest that can be chosen, part by part; intensities are clipped."""
-    if sizes is None:
+def choose(scores: NDArray[np.float32], mask: Masks, sizes: Sequence[int]) -> NDArray[Any]:
+    """The action of ``scores`` (n, mask size): the best allowed choice of each part; intensities are clipped."""
+    if not sizes:
         return np.clip(scores, 0.0, 1.0)
     ends = np.cumsum(sizes)[:-1]
     best = [part.argmax(1) for part in np.split(np.where(mask, scores, -np.inf), ends, axis=1)]
     return best[0] if len(best) == 1 else np.stack(best, 1)
 
 
-def certain(action: NDArray[Any], sizes: tuple[int, ...] | None) -> NDArray[np.float64]:
-    """(n, R) 1 for the regimen ``action`` (n,) chooses."""
-    if sizes is None or len(sizes) > 1:
-        raise AgentError("probabilities are of regimens: dosing and the workflow have none")
+def certain(action: NDArray[Any], sizes: Sequence[int]) -> NDArray[np.float64]:
+    """(n, R) 1 for the regimen that ``action`` (n,) chooses."""
+    if len(sizes) != 1:
+        raise AgentError("probabilities are only defined for regimens, not for dosing or the workflow")
     return np.eye(sizes[0])[action]
 
 
 def save_mlp_onnx(
     path: str | os.PathLike[str],
-    layers: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     engine: Engine,
+    layers: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     activation: str = "tanh",
     normalisation: Normalisation | tuple[Any, ...] | None = None,
 ) -> None:
     """Write a multilayer perceptron as a policy file, and check that it loads.
 
     Args:
-        path: of the file, ``.onnx``.
-        layers: (weights (in, out), biases (out,)) of each layer; the activation stands between layers, not after the last.
+        path: where to write the file, ``.onnx``.
         engine: the environment that the policy is for.
+        layers: (weights (in, out), biases (out,)) of each layer; the activation comes between layers, not after the last.
         activation: one of :data:`ACTIVATIONS`.
-        normalisation: of observations, if the policy was trained with one.
+        normalisation: of the observations, if the policy was trained with one.
 
     Raises:
-        AgentError: for layers that do not fit each other or the environment.
+        AgentError: if the layers do not fit each other or the environment.
     """
     if activation not in ACTIVATIONS:
         raise AgentError(f"activation is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
@@ -173,9 +160,9 @@ def save_mlp_onnx(
         operators.append(Operator("Gemm", (weights, biases)))
         width = np.shape(weights)[1]
     if width != engine.kind.mask_size:
-        raise AgentError(f"the last layer answers {width} numbers, {engine.id} needs {engine.kind.mask_size}")
+        raise AgentError(f"the last layer returns {width} numbers, expected {engine.kind.mask_size} for {engine.id}")
     content = written(operators, engine, None if normalisation is None else Normalisation(*normalisation))
-    OnnxAgent(content, engine)
+    OnnxAgent(engine, content)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
@@ -183,13 +170,13 @@ def save_mlp_onnx(
 class Operator(NamedTuple):
     """A step of a policy's computation."""
 
-    name: str  # of the ONNX operator
-    numbers: tuple[Any, ...] = ()  # its inputs besides what the step before it gave
+    name: str  # name of the ONNX operator
+    numbers: tuple[Any, ...] = ()  # its inputs other than the result of the previous step
     settings: Mapping[str, float] = {}  # its attributes
 
 
 def written(operators: Sequence[Operator], engine: Engine, normalisation: Normalisation | None = None) -> bytes:
-    """The policy file of ``operators``, one after the other, for an environment."""
+    """A policy file that applies ``operators`` in order, for an environment."""
     before = list[Operator]()
     if normalisation is not None:
         before += [Operator("Sub", (normalisation.mean,)), Operator("Div", (normalisation.std,))]
@@ -209,10 +196,10 @@ def written(operators: Sequence[Operator], engine: Engine, normalisation: Normal
 
 
 def labelled(model: bytes, engine: Engine) -> bytes:
-    """An ONNX file with who wrote it and for which environment; later fields of a message count, so they are put behind."""
+    """An ONNX file with its producer, its environment and a checksum. Where a field is repeated, the last one counts."""
     labels = {"environment": engine.id, "card_digest": engine.scenario.digest, "onco_gym": __version__}
     pairs = (_field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in labels.items())
-    return model + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs)
+    return sealed(unsealed(model) + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs))
 
 
 def _read(path: Path) -> bytes:
@@ -231,92 +218,16 @@ def _session(content: bytes, name: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
-    options.log_severity_level = 4  # what goes wrong is in the error
+    options.log_severity_level = 4  # the error says what went wrong
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors have no common ancestor
-        raise AgentError(f"{name} is no ONNX model that can be run: {_line(error)}") from None
+    except Exception as error:  # onnxruntime's errors have no common base class
+        raise AgentError(f"{name} is not an ONNX model that can be run: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def _check(content: bytes, name: str) -> None:
-    """Refuse what is no ONNX file, and what a policy has no use for."""
-    if len(content) > LARGEST:
-        raise AgentError(f"{name} has {len(content)} bytes, expected at most {LARGEST}")
-    try:
-        for kind, fields in _messages("model", memoryview(content), 0):
-            if kind == "tensor" and (_EXTERNAL in fields or fields.get(_LOCATION, 0)):
-                raise AgentError(f"{name} keeps numbers in another file: expected all of them in the file itself")
-            if kind == "node":
-                operator, domain = (bytes(fields.get(key, b"")).decode() for key in (_OPERATOR, _DOMAIN))
-                if domain not in _DOMAINS:
-                    raise AgentError(f"{name} uses operator {operator!r} of {domain!r}: expected those of ONNX itself")
-                if operator in _CHANCE or operator in _REPEATED:
-                    what = "draws by chance" if operator in _CHANCE else "repeats itself"
-                    raise AgentError(f"{name} {what} ({operator}): expected a policy that computes its answer in one pass")
-    except (_NotOnnxError, UnicodeDecodeError, TypeError):
-        raise AgentError(f"{name} is no ONNX file, or is cut short") from None
-
-
-class _NotOnnxError(Exception):
-    """Bytes that are no such message."""
-
-
-def _messages(kind: str, content: memoryview, depth: int) -> Iterator[tuple[str, dict[int, Any]]]:
-    """Every message that can hold operators or numbers: its kind, and the last value of each of its fields."""
-    if depth > _DEEPEST:
-        raise _NotOnnxError
-    fields: dict[int, Any] = {}
-    for number, value in _fields(content):
-        inner = _PARTS[kind].get(number)
-        if inner is None:
-            # Of a field that comes twice the last counts; a tensor's location is refused wherever it stands.
-            fields[number] = fields.get(number) or value if number == _LOCATION else value
-        elif isinstance(value, int):
-            raise _NotOnnxError
-        else:
-            yield from _messages(inner, value, depth + 1)
-    if kind == "model" and not fields.get(1):  # the version of the format
-        raise _NotOnnxError
-    yield kind, fields
-
-
-def _fields(content: memoryview) -> Iterator[tuple[int, Any]]:
-    """(number, whole number or bytes) of a message's fields."""
-    at = 0
-    while at < len(content):
-        key, at = _varint(content, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(content, at)
-            yield key >> 3, value
-            continue
-        if wire == 2:
-            size, at = _varint(content, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise _NotOnnxError
-        if at + size > len(content):
-            raise _NotOnnxError
-        yield key >> 3, content[at : at + size]
-        at += size
-
-
-def _varint(content: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(10):
-        if at + place >= len(content):
-            break
-        byte = content[at + place]
-        value |= (byte & 127) << (7 * place)
-        if byte < 128:
-            return value, at + place + 1
-    raise _NotOnnxError
 
 
 def _field(number: int, value: bytes | int) -> bytes:

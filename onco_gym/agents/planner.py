@@ -1,11 +1,11 @@
-"""The planner: at every visit it tries each regimen on what may be true of the patient, and takes the best.
+"""The planner: tries each regimen on simulated look-alikes of the patient and chooses the best.
 
-What may be true is a cloud of simulated patients (:mod:`onco_gym.agents.belief`) that has lived through what the real one has.
-Every regimen that can be given now is tried on all of them, with the same chance: it is given until progression, after which
-the guideline's first choices follow, to the end of the horizon. The value is the environment's own reward, but for the
-fairness term, which belongs to no single patient. The plan is made anew where there is something to decide: at the first visit,
-at progression, when a test's result has come, or when a regimen can no longer be given. A line that works is not reconsidered at
-every scan: what is tried is uncertain, and among many chances to leave it one would look good by mistake.
+The look-alikes are a cloud of simulated patients (:mod:`onco_gym.agents.belief`) with the same history as the real one. Every
+regimen that can be given now is tried on all of them with the same chance. It is given until progression; then the guideline's
+first choices follow to the end of the horizon. The value is the environment's own reward without the fairness term, which does
+not belong to a single patient. The planner plans again when there is something to decide: at the first visit, at progression,
+when a test result arrives, or when a regimen can no longer be given. It does not reconsider a line that works at every scan:
+the estimates are noisy, and with many chances to leave a line, one would look good by mistake.
 """
 
 import functools
@@ -27,14 +27,14 @@ from onco_gym.simulator.transition import step
 
 
 class PlannerAgent:
-    """See the module. It remembers the patients of a batch from visit to visit, so a batch must be played through in order.
+    """See the module. The agent remembers its patients between visits, so a batch must be played in order.
 
     Args:
         engine: the environment; its actions must be regimens.
-        cloud: simulated patients carried along with each real one.
-        tried: how many of them the regimens are tried on: all regimens first, then the best :data:`FINALISTS`.
-        sure: how many standard errors a regimen must be better by to replace what would be given anyway.
-        seed: same seed, same plans.
+        cloud: simulated patients for each real one.
+        tried: how many of them regimens are tried on: first for all regimens, then for the best :data:`FINALISTS`.
+        sure: how many standard errors better a regimen must be to replace the usual choice.
+        seed: the same seed gives the same plans.
     """
 
     remembers = True
@@ -43,9 +43,7 @@ class PlannerAgent:
         self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (16, 96), sure: float = 1.0, seed: int = 0
     ) -> None:
         if engine.kind.name != "regimen":
-            raise AgentError(
-                f"the planner chooses regimens; {engine.card.id} of kind {engine.kind.name!r} asks for something else"
-            )
+            raise AgentError(f"the planner needs an environment whose actions are regimens, and {engine.id} is not one")
         self._engine, self._tried, self._sure = engine, tried, sure
         self._cloud = Cloud(engine, cloud, seed)
         self._known: NDArray[np.bool_] | None = None
@@ -61,13 +59,13 @@ class PlannerAgent:
         return np.where(steady, seen.treatment, self._planned(mask, np.flatnonzero(~steady)))
 
     def _planned(self, mask: NDArray[np.bool_], which: NDArray[np.intp]) -> NDArray[np.int32]:
-        """(n,) the plan's choice for the patients ``which``; of the others, what would be given anyway."""
+        """(n,) the plan's choice for the patients ``which``; the usual choice for the others."""
         assert self._cloud.journey is not None
         n = len(mask)
         usual = np.asarray(_usual_of_first(self._engine, self._cloud.journey, self._cloud.size))
         usual = np.where(mask[np.arange(n), usual], usual, self._engine.scenario.holiday)
         open_to = np.zeros_like(mask)
-        open_to[which] = mask[which] & (mask[which].sum(1, keepdims=True) > 1)  # else there is nothing to decide
+        open_to[which] = mask[which] & (mask[which].sum(1, keepdims=True) > 1)  # otherwise there is nothing to decide
         rough = self._values(open_to, self._tried[0]).mean(2)
         rough[np.arange(n), usual] = np.inf  # always among the finalists
         final = np.zeros_like(mask)
@@ -75,14 +73,14 @@ class PlannerAgent:
         values = self._values(final & open_to, self._tried[1])
         mean = values.mean(2)
         best, rows = mean.argmax(1), np.arange(n)
-        with np.errstate(invalid="ignore"):  # of those that nothing was tried for
+        with np.errstate(invalid="ignore"):  # for patients for whom nothing was tried
             gain = values[rows, best] - values[rows, usual]
             error = gain.std(1, ddof=1) / np.sqrt(values.shape[2])
             better = gain.mean(1) > self._sure * error
         return np.where(better, best, usual).astype(np.int32)
 
     def _values(self, pairs: NDArray[np.bool_], tried: int) -> NDArray[np.float32]:
-        """(n, R, tried) the value of every regimen that is asked about in ``pairs`` (n, R); -inf for the others."""
+        """(n, R, tried) the values of the regimens selected by ``pairs`` (n, R); -inf for the others."""
         assert self._cloud.journey is not None
         values = np.full((*pairs.shape, tried), -np.inf, np.float32)
         patient, regimen = np.nonzero(pairs)
@@ -98,13 +96,13 @@ class PlannerAgent:
 
 
 FINALISTS = 4
-"""Regimens that are tried on more patients, the usual one among them."""
+"""Regimens that are tried on more patients, including the usual choice."""
 LANES = 2048
 """Journeys simulated at once."""
 
 
 def usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
-    """What the guideline gives first, and the hearing; a line that ended without progression is followed by watching."""
+    """The guideline's first choice, and the hearing. A line that ended without progression is followed by watching."""
     state, hearing = journey.state, engine.hear(journey)
     over = (state.line > 0.5) & (state.progressed < 0.5) & (hearing.first != state.treatment)
     return jnp.where(over, engine.scenario.holiday, hearing.first), hearing
@@ -112,7 +110,7 @@ def usual(engine: Engine, journey: Journey) -> tuple[jax.Array, Hearing]:
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _usual_of_first(engine: Engine, journey: Journey, size: int) -> jax.Array:
-    """(n,) what the guideline gives first, to the first of each cloud: they differ in nothing that is known."""
+    """(n,) the guideline's first choice for the first member of each cloud. Members do not differ in what is known."""
     return usual(engine, jax.tree.map(lambda x: x[..., ::size], journey))[0]
 
 
@@ -120,7 +118,7 @@ class _Trial(NamedTuple):
     """Regimens tried on journeys."""
 
     journey: Journey
-    on: jax.Array  # (n,) bool: still on the regimen that is tried
+    on: jax.Array  # (n,) bool: still on the regimen being tried
     value: jax.Array  # (n,)
 
 
@@ -129,7 +127,7 @@ def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) 
     """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,)."""
     scenario, params = engine.scenario, engine.params
     one = jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), journey)
-    # The same chance for every regimen, and another than the one the cloud has lived through.
+    # The same chance for every regimen, but not the chance that the cloud has already lived through.
     one = one._replace(key=mix(one.key ^ jnp.uint32(0xA511E9B3)))
 
     def cycle(trial: _Trial) -> _Trial:

@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al. 2017) whose rollout and update are one compiled function.
 
-The patients, the environment and the networks live in one JAX program, so nothing crosses to Python but the progress. Reads from
-top to bottom: networks, one round (rollout, advantages, update), the loop around it, and the policy that comes out.
+The patients, the environment and the networks live in one JAX program, so only the progress crosses to Python. Read
+the module from top to bottom: networks, one round (rollout, advantages, update), the training loop, and the trained policy.
 """
 
 import functools
@@ -17,7 +17,7 @@ import optax
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from onco_gym.agents.onnxfile import certain, choose, parts
+from onco_gym.agents.onnxfile import certain, choose
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, Seat, stream_of
@@ -25,25 +25,25 @@ from onco_gym.interfaces.kinds import Encounter
 from onco_gym.rewards import Tally
 
 Layers = list[tuple[jax.Array, jax.Array]]
-"""(W (in, out), b (out,)) of each layer; tanh between them."""
+"""(W (in, out), b (out,)) of each layer, with tanh between layers."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to train. The defaults suit every shipped card."""
+class PpoSettings:
+    """Settings of :func:`train`. The defaults suit every shipped card."""
 
-    steps: int = 10_000_000  # environment steps in all
-    envs: int = 2048  # patients side by side
+    steps: int = 10_000_000  # total environment steps
+    envs: int = 2048  # patients in parallel
     length: int = 32  # cycles of a rollout
     epochs: int = 4  # passes over a rollout
-    batches: int = 8  # parts that a pass is cut into
+    batches: int = 8  # batches in a pass
     rate: float = 1e-3  # learning rate at the start; falls to 0 linearly
     discount: float = 0.995  # per cycle
     trace: float = 0.95  # lambda of the generalised advantage estimate
-    clip: float = 0.2  # how far a probability ratio may move
+    clip: float = 0.2  # how far a probability ratio may move from 1
     entropy: float = 0.01  # weight of the entropy bonus at the start; falls to 0 linearly
     value: float = 0.5  # weight of the critic's loss
-    norm: float = 0.5  # longest gradient
+    norm: float = 0.5  # largest norm of a gradient
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
     scale: float = 4.0  # factor on rewards, which are about 0.04 a cycle
 
@@ -53,15 +53,15 @@ class Settings:
             if np.min(value) < 0 or (field.type is int and value < 1):
                 raise AgentError(f"{field.name} is {value}, expected a number above 0")
         if self.envs % self.batches:
-            raise AgentError(f"{self.envs} envs cannot be cut into {self.batches} batches of equal size")
+            raise AgentError(f"envs is {self.envs}, expected a multiple of the {self.batches} batches")
 
 
 @dataclass(frozen=True)
 class Round:
-    """Where training stood after a round."""
+    """The state of training after a round."""
 
     steps: int  # environment steps so far
-    mean_return: float  # of the episodes that ended in this round; nan if none did
+    mean_return: float  # of the episodes that ended in this round; NaN if none did
     entropy: float  # nats, mean over decisions
 
 
@@ -69,7 +69,7 @@ class Round:
 
 
 def network(key: jax.Array, sizes: Sequence[int], last: float) -> Layers:
-    """Orthogonal weights, no bias; ``last`` scales the last layer's."""
+    """A network with orthogonal weights and zero biases; ``last`` scales the weights of the last layer."""
     layers = []
     for index, (width, next_width) in enumerate(itertools.pairwise(sizes)):
         key, part = jax.random.split(key)
@@ -79,14 +79,14 @@ def network(key: jax.Array, sizes: Sequence[int], last: float) -> Layers:
 
 
 def forward(layers: Layers, x: jax.Array) -> jax.Array:
-    """(n, out) of the network for ``x`` (n, in)."""
+    """(n, out) the output of the network for ``x`` (n, in)."""
     for weights, bias in layers[:-1]:
         x = jnp.tanh(x @ weights + bias)
     return x @ layers[-1][0] + layers[-1][1]
 
 
 class _Choices(NamedTuple):
-    """Log probabilities of the choices of an action's parts in a row, as the mask has them."""
+    """Log probabilities of the choices of all parts of an action, concatenated as in the mask."""
 
     log_probability: jax.Array  # (n, C)
     parts: tuple[int, ...]  # choices of each part
@@ -129,12 +129,12 @@ class _Training(NamedTuple):
     seat: Seat
     seen: jax.Array  # (n, F)
     mask: jax.Array  # (n, C)
-    so_far: jax.Array  # (n,) return of the episodes under way
+    so_far: jax.Array  # (n,) returns of unfinished episodes
     key: jax.Array
 
 
 class _Rollout(NamedTuple):
-    """What was met. T cycles of n patients."""
+    """The data of a rollout. T cycles of n patients."""
 
     seen: jax.Array  # (T, n, F)
     mask: jax.Array  # (T, n, C)
@@ -147,12 +147,12 @@ class _Rollout(NamedTuple):
 
 
 def _round(
-    engine: Engine, settings: Settings, parts: tuple[int, ...], update: Callable[..., Any], at: _Training, share: jax.Array
+    engine: Engine, settings: PpoSettings, parts: tuple[int, ...], update: Callable[..., Any], at: _Training, share: jax.Array
 ) -> tuple[_Training, jax.Array]:
-    """Roll out, estimate advantages, update. ``share`` of the training is still to come.
+    """Roll out, estimate advantages, update. ``share`` is the share of the training that is left.
 
     Returns:
-        Where training stands, and (3,): sum of finished returns, episodes finished, mean entropy.
+        The new state of training, and (3,): sum of finished returns, episodes finished, mean entropy.
     """
     at, met = _roll_out(engine, settings, parts, at)
     last = forward(at.critic, at.seen)[:, 0]
@@ -177,7 +177,7 @@ def _round(
         return update(networks, optimiser, gradient), entropy
 
     def epoch(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        # Patients are shuffled, not their cycles: a patient's rollout stays one stretch of memory.
+        # Patients are shuffled, not their cycles, so that a patient's rollout stays contiguous in memory.
         return jax.lax.scan(batch, carry, jax.random.permutation(key, settings.envs).reshape(settings.batches, -1))
 
     (networks, optimiser), entropy = jax.lax.scan(epoch, ((at.actor, at.critic), at.optimiser), order[1:])
@@ -185,7 +185,7 @@ def _round(
     return at._replace(actor=networks[0], critic=networks[1], optimiser=optimiser, key=order[0]), said
 
 
-def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _Training) -> tuple[_Training, _Rollout]:
+def _roll_out(engine: Engine, settings: PpoSettings, parts: tuple[int, ...], at: _Training) -> tuple[_Training, _Rollout]:
     plain = isinstance(engine.kind.space, spaces.Discrete)
 
     def cycle(at: _Training, _: None) -> tuple[_Training, _Rollout]:
@@ -195,7 +195,7 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
         encounter, tally, seat, seen, mask, outcome = engine.step_autoreset(
             at.encounter, at.tally, at.seat, action[:, 0] if plain else action
         )
-        # The horizon is the end of what is scored, so it is an end like death, and nothing is expected after it.
+        # Scoring ends at the horizon, so the horizon is terminal like death: no value is expected after it.
         ended = outcome.terminated | outcome.truncated
         so_far = at.so_far + outcome.reward
         met = _Rollout(
@@ -222,7 +222,7 @@ def _roll_out(engine: Engine, settings: Settings, parts: tuple[int, ...], at: _T
     return jax.lax.scan(cycle, at, None, settings.length)
 
 
-def _advantages(settings: Settings, met: _Rollout, last: jax.Array) -> jax.Array:
+def _advantages(settings: PpoSettings, met: _Rollout, last: jax.Array) -> jax.Array:
     """(T, n) generalised advantage estimates; ``last`` (n,) is the value after the rollout."""
 
     def back(carry: tuple[jax.Array, jax.Array], one: _Rollout) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -240,7 +240,7 @@ def _advantages(settings: Settings, met: _Rollout, last: jax.Array) -> jax.Array
 
 def train(
     engine: Engine,
-    settings: Settings | None = None,
+    settings: PpoSettings | None = None,
     seed: int = 0,
     progress: Progress = silent,
     start: "PpoAgent | None" = None,
@@ -248,16 +248,16 @@ def train(
     """Train a policy.
 
     Args:
-        engine: of a kind whose actions are choices (regimens or workflow).
-        settings: see :class:`Settings`.
-        seed: same engine, settings and seed, same policy on the same machine.
-        progress: told after every rollout and update.
-        start: the policy to go on from, such as one that imitates the guideline; by default one that knows nothing.
+        engine: an environment whose actions are choices (regimens or workflow).
+        settings: see :class:`PpoSettings`.
+        seed: the same engine, settings and seed give the same policy on the same machine.
+        progress: called after every rollout and update.
+        start: the policy to start from, such as one that imitates the guideline; by default an untrained one.
 
     Raises:
-        AgentError: for a kind of environment whose actions are amounts, and for a start of another shape.
+        AgentError: if actions are amounts, or ``start`` has another shape.
     """
-    settings = settings or Settings()
+    settings = settings or PpoSettings()
     parts = _parts(engine)
     key, *keys = jax.random.split(jax.random.key(seed), 3)
     width, choices = len(engine.kind.fields), sum(parts)
@@ -265,14 +265,14 @@ def train(
     if start is not None:
         shapes, wanted = ([weights.shape for weights, _ in layers] for layers in (start.layers, actor))
         if shapes != wanted:
-            raise AgentError(f"the start has layers {shapes}, expected {wanted}")
+            raise AgentError(f"start has layers of shapes {shapes}, expected {wanted}")
         actor = [(jnp.asarray(weights), jnp.asarray(bias)) for weights, bias in start.layers]
     critic = network(keys[1], (width, *settings.hidden, 1), 1.0)
     size = settings.envs * settings.length
     rounds = _rounds(settings)
     adam, turn = _compiled(engine, settings)
 
-    # Training patients lie in the upper half of all seeds, far from those that evaluations count up from.
+    # Training patients have seeds in the upper half of the range. Evaluations count up from 0.
     seeds = np.uint64(2**63 + (seed % 2**31) * 2**32) + np.arange(settings.envs, dtype=np.uint64)
     seat = Seat(jnp.asarray(stream_of(seeds)), jnp.zeros(settings.envs, jnp.uint32))
     encounter, seen, mask, _ = engine.admit(seat)
@@ -288,13 +288,13 @@ def train(
     return PpoAgent([(np.asarray(weights), np.asarray(bias)) for weights, bias in at.actor], parts, curve)
 
 
-def _rounds(settings: Settings) -> int:
+def _rounds(settings: PpoSettings) -> int:
     return -(-settings.steps // (settings.envs * settings.length))
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """The optimiser, and one round, compiled when it is first called; the same for all seeds."""
+def _compiled(engine: Engine, settings: PpoSettings) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+    """The optimiser and one round, which is compiled at its first call and shared by all seeds."""
     rate = optax.linear_schedule(settings.rate, 0.0, _rounds(settings) * settings.epochs * settings.batches)
     adam = optax.chain(optax.clip_by_global_norm(settings.norm), optax.adam(rate, eps=1e-5))
 
@@ -306,14 +306,14 @@ def _compiled(engine: Engine, settings: Settings) -> tuple[optax.GradientTransfo
 
 
 def _parts(engine: Engine) -> tuple[int, ...]:
-    sizes = parts(engine)
-    if sizes is None:
-        raise AgentError(f"this trainer learns choices, not amounts: {engine.card.id} with doses needs another, such as SAC")
+    sizes = tuple(engine.kind.parts.values())
+    if not sizes:
+        raise AgentError(f"PPO learns choices, not amounts: {engine.id} has doses and needs another algorithm, such as SAC")
     return sizes
 
 
 class PpoAgent:
-    """A trained policy: a multilayer perceptron with tanh, the likeliest choice of each part.
+    """A trained policy: a multilayer perceptron with tanh that takes the likeliest choice for each part.
 
     Args:
         layers: (W (in, out), b (out,)) of each layer.
@@ -337,5 +337,5 @@ class PpoAgent:
         return choose(x @ self.layers[-1][0] + self.layers[-1][1], mask, self.parts)
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(n, R) one for the choice, which is made without chance."""
+        """(n, R) 1 for the choice, which is deterministic."""
         return certain(self.act(observation, mask), self.parts)

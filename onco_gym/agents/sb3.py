@@ -1,7 +1,7 @@
 """Models of Stable-Baselines3 as agents, and their export to ONNX.
 
 An SB3 model (``model.zip``) and the statistics of ``VecNormalize`` (``vecnormalize.pkl``) are unpickled, which can run any code
-that is in them: they are for your own machine and for files you trust. Whoever gets a policy from others asks for ONNX.
+in them. Use them only on your own machine, with files you trust. If someone else gives you a policy, ask for ONNX.
 """
 
 import json
@@ -28,7 +28,6 @@ from onco_gym.agents.onnxfile import (
     choose,
     labelled,
     output,
-    parts,
     written,
 )
 from onco_gym.agents.protocol import Agent, AgentError
@@ -37,45 +36,45 @@ from onco_gym.interfaces.engine import Engine
 
 STATISTICS = "vecnormalize.pkl"
 """The file beside a model that holds the statistics of ``VecNormalize``."""
-_PATIENTS = 128  # on whom an export is checked, twice each: a thousand visits and more
-_AGREE = 0.999  # share of them on which both choose the same; what is left are ties
-_CLOSE = 1e-4  # difference of scores, as a share of the largest
+_PATIENTS = 128  # patients on whom an export is checked, twice each: more than a thousand visits
+_AGREE = 0.999  # share of visits on which both must agree; the rest are ties
+_CLOSE = 1e-4  # largest difference of scores, relative to the largest score
 
 
 class Sb3Agent:
-    """A model of Stable-Baselines3 that chooses what it holds best: PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG.
+    """A model of Stable-Baselines3 that takes its best choice: PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG.
 
-    What cannot be chosen is left out, also for models that were trained without masks.
+    It never takes a choice that the mask forbids, even if the model was trained without masks.
 
     Args:
-        model: the model; its policy is a multilayer perceptron, with a features extractor of your own if you like.
         engine: the environment that it is for.
-        vecnormalize: the ``VecNormalize`` it was trained under.
+        model: the model. Its policy must be a multilayer perceptron; it can have its own features extractor.
+        vecnormalize: the ``VecNormalize`` that it was trained with.
 
     Raises:
         AgentError: if the model does not fit the environment.
     """
 
-    def __init__(self, model: Any, engine: Engine, vecnormalize: Any = None) -> None:
+    def __init__(self, engine: Engine, model: Any, vecnormalize: Any = None) -> None:
         features = (len(engine.kind.fields),)
         if model.observation_space.shape != features:
             expected = f"{engine.id} gives {features}"
             raise AgentError(f"the model sees observations of shape {model.observation_space.shape}: {expected}")
         if model.action_space != engine.kind.space:
-            raise AgentError(f"the model answers {model.action_space}: {engine.id} needs {engine.kind.space}")
+            raise AgentError(f"the model has actions {model.action_space}, expected {engine.kind.space} for {engine.id}")
         self.model, self.vecnormalize = model, vecnormalize
         self.normalisation = _normalisation(vecnormalize, features)
         self.layers = _layers(model)
         self.network = _network(self.layers, self.normalisation)
-        self._parts = parts(engine)
+        self._parts = tuple(engine.kind.parts.values())
         model.policy.set_training_mode(False)
         self._check()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], engine: Engine, vecnormalize: str | os.PathLike[str] | None = None) -> "Sb3Agent":
-        """The model in ``path``, with the statistics in ``vecnormalize``, by default in :data:`STATISTICS` beside it.
+    def load(cls, engine: Engine, path: str | os.PathLike[str], vecnormalize: str | os.PathLike[str] | None = None) -> "Sb3Agent":
+        """The model in ``path``, with the statistics in ``vecnormalize``, by default :data:`STATISTICS` in the same folder.
 
-        Unpickles both: load only what you trust.
+        Both are unpickled: load only what you trust.
         """
         file = Path(path)
         beside = file.parent / STATISTICS
@@ -83,7 +82,7 @@ class Sb3Agent:
         algorithm = _algorithm(file)
         warnings.warn(f"{file} is unpickled, which can run any code in it: load only models you trust", stacklevel=2)
         unused: dict[str, Any] = dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule"), _never)
-        unused |= {"learning_rate": 0.0, "buffer_size": 1}  # of training only; may not survive another version of Python
+        unused |= {"learning_rate": 0.0, "buffer_size": 1}  # used in training only; may not load in another version of Python
         try:
             model = algorithm.load(file, device="cpu", custom_objects=unused)
             normalise = None if statistics is None else _unpickled(statistics)
@@ -91,7 +90,7 @@ class Sb3Agent:
             raise
         except Exception as error:  # whatever the pickles in it raise
             raise AgentError(f"{file} cannot be loaded as a model of {algorithm.__name__}: {_line(error)}") from None
-        return cls(model, engine, normalise)
+        return cls(engine, model, normalise)
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
@@ -109,56 +108,56 @@ class Sb3Agent:
         return certain(self.act(observation, mask), self._parts)
 
     def predicted(self, observation: Observations, mask: Masks) -> NDArray[Any]:
-        """What SB3's own ``predict`` says, with masks if the model knows them."""
+        """The result of SB3's own ``predict``, with masks if the model uses them."""
         seen = observation if self.vecnormalize is None else self.vecnormalize.normalize_obs(observation)
         knows = {"action_masks": mask} if _masked(self.model) else {}
         answer: NDArray[Any] = self.model.predict(seen, deterministic=True, **knows)[0]
         return answer
 
     def _check(self) -> None:
-        """The layers say what ``predict`` says; they do not where a policy's own methods do more than its layers."""
+        """Check the layers against ``predict``. They differ where a policy's methods do more than its layers."""
         shape = self.model.observation_space.shape
         observation = np.random.default_rng(0).random((64, *shape), np.float32)
-        everything = np.ones((64, 1), bool) if self._parts is None else np.ones((64, sum(self._parts)), bool)
+        everything = np.ones((64, 1), bool) if not self._parts else np.ones((64, sum(self._parts)), bool)
         if _agreement(self.act(observation, everything), self.predicted(observation, everything)) < 0.95:
-            raise AgentError(f"{type(self.model.policy).__name__} chooses otherwise than its layers do: expected an MlpPolicy")
+            raise AgentError(f"{type(self.model.policy).__name__} does not choose what its layers compute, expected an MlpPolicy")
 
 
 def export(
-    model: "str | os.PathLike[str] | Sb3Agent",
-    onnx_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     engine: Engine,
+    model: "str | os.PathLike[str] | Sb3Agent",
     vecnormalize: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write an SB3 model as an ONNX file, normalisation included, if the file chooses what the model chooses.
+    """Write an SB3 model, including its normalisation, as an ONNX file, and check that the file chooses what the model chooses.
 
     Args:
-        model: its file, ``.zip``, which is unpickled, so one you trust; or the model itself, as an :class:`Sb3Agent`.
-        onnx_path: where the policy goes.
+        path: where to write the policy.
         engine: the environment that it is for.
-        vecnormalize: statistics of ``VecNormalize``; by default those in :data:`STATISTICS` beside the model, if there are any.
+        model: the path of a ``.zip`` file, which is unpickled, so use one you trust; or an :class:`Sb3Agent`.
+        vecnormalize: statistics of ``VecNormalize``; by default :data:`STATISTICS` in the model's folder, if it exists.
 
     Raises:
         AgentError: if the model cannot be loaded or written, or if file and model do not agree on the visits of
-            simulated patients. Nothing is written then.
+            simulated patients. In that case nothing is written.
     """
-    agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(model, engine, vecnormalize)
+    agent = model if isinstance(model, Sb3Agent) else Sb3Agent.load(engine, model, vecnormalize)
     operators = _operators(agent.layers)
-    with replacing(onnx_path) as temporary:
+    with replacing(path) as temporary:
         if operators is not None:
             temporary.write_bytes(written(operators, engine, agent.normalisation))
         else:
             _trace(agent, temporary, engine)
             temporary.write_bytes(labelled(temporary.read_bytes(), engine))
-        _compare(agent, OnnxAgent(temporary.read_bytes(), engine), engine)
+        _compare(agent, OnnxAgent(engine, temporary.read_bytes()), engine)
 
 
 class _Layers(NamedTuple):
-    """What a policy computes, from normalised observation to answer."""
+    """What a policy computes from a normalised observation."""
 
-    modules: tuple[Any, ...]  # of torch, one after the other
+    modules: tuple[Any, ...]  # torch modules, applied in order
     squashed: bool = False  # whether tanh comes after them
-    bounds: tuple[NDArray[Any], NDArray[Any]] | None = None  # of the action that -1..1 is stretched to
+    bounds: tuple[NDArray[Any], NDArray[Any]] | None = None  # bounds of the action, to which -1..1 is scaled
 
 
 def _layers(model: Any) -> _Layers:
@@ -166,7 +165,7 @@ def _layers(model: Any) -> _Layers:
     bounds = (space.low, space.high) if isinstance(space, spaces.Box) else None
     kind = type(model).__name__
     if hasattr(policy, "lstm_actor"):
-        raise AgentError(f"{kind} has a memory: expected a policy that answers from one observation")
+        raise AgentError(f"{kind} is recurrent, expected a policy that needs one observation only")
     if hasattr(policy, "action_net") and hasattr(policy.mlp_extractor, "policy_net"):  # PPO, A2C, MaskablePPO
         modules = (policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net)
         return _Layers(modules, True, bounds) if policy.squash_output else _Layers(modules)
@@ -176,11 +175,11 @@ def _layers(model: Any) -> _Layers:
         return _Layers((policy.actor.features_extractor, policy.actor.latent_pi, policy.actor.mu), True, bounds)
     if hasattr(policy, "actor") and hasattr(policy.actor, "mu"):  # TD3, DDPG: their mu ends in tanh
         return _Layers((policy.actor.features_extractor, policy.actor.mu), False, bounds)
-    raise AgentError(f"a policy of {kind} is not known here: expected PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
+    raise AgentError(f"the policy is a {kind}, expected one of PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
 
 
 def _operators(layers: _Layers) -> list[Operator] | None:
-    """The layers as ONNX operators; None if one is not among those we write."""
+    """The layers as ONNX operators; None if we cannot write one of them."""
     found: list[Operator] = []
     for module in layers.modules:
         one = _operator(module)
@@ -202,7 +201,7 @@ def _operator(module: Any) -> list[Operator] | None:
     if type(module) is nn.Sequential:
         inner = [_operator(one) for one in module]
         return None if None in inner else [operator for one in inner for operator in one or ()]
-    if type(module) in (FlattenExtractor, nn.Flatten, nn.Identity, nn.Dropout):  # nothing to do with rows of numbers, or in use
+    if type(module) in (FlattenExtractor, nn.Flatten, nn.Identity, nn.Dropout):  # no effect on rows of numbers, or in inference
         return []
     if type(module) is nn.Linear:
         weights = module.weight.detach().numpy().T
@@ -218,7 +217,7 @@ def _operator(module: Any) -> list[Operator] | None:
 
 
 def _trace(agent: Sb3Agent, path: Path, engine: Engine) -> None:
-    """Write a network with layers of its own, by torch's exporter."""
+    """Write a network with custom layers, using torch's exporter."""
     import torch
 
     free = {"observation": {0: "n"}, output(engine): {0: "n"}}
@@ -228,8 +227,10 @@ def _trace(agent: Sb3Agent, path: Path, engine: Engine) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(agent.network, (example,), str(path), opset_version=17, dynamo=False, **names)
-    except Exception as error:  # torch's own, of many kinds; also where the onnx package is missing
-        raise AgentError(f"torch cannot write this network ({_line(error)}); layers of your own need: pip install onnx") from None
+    except Exception as error:  # torch raises many kinds, also if the onnx package is missing
+        raise AgentError(
+            f"torch cannot write this network ({_line(error)}); custom layers need the onnx package: pip install onnx"
+        ) from None
 
 
 def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
@@ -238,7 +239,7 @@ def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
     model, file = agent.scores(observation), policy.scores(observation)
     apart = float(np.abs(model - file).max())
     if apart > _CLOSE * (1 + float(np.abs(model).max())):
-        raise AgentError(f"file and model differ by {apart:.2g} on {len(observation)} observations: nothing was written")
+        raise AgentError(f"the file and the model differ by {apart:.2g} on {len(observation)} observations: nothing was written")
     everything = mask if _masked(agent.model) else np.ones_like(mask)
     pairs = {
         "model": (policy.act(observation, mask), agent.act(observation, mask)),
@@ -264,13 +265,13 @@ def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
 
 
 def _agreement(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
-    """The share of rows that are the same action."""
+    """The share of rows with the same action."""
     same = np.abs(ours - theirs) <= _CLOSE if ours.dtype.kind == "f" else ours == theirs
     return float(same.reshape(len(ours), -1).all(1).mean())
 
 
 def _algorithm(path: Path) -> Any:
-    """The algorithm of a saved model, from its settings: text, nothing is unpickled."""
+    """The algorithm of a saved model, read from its settings. They are text; nothing is unpickled."""
     if not path.is_file():
         raise AgentError(f"there is no model {str(path)!r}")
     try:
@@ -279,18 +280,18 @@ def _algorithm(path: Path) -> Any:
         policy = str(data["policy_class"].get("__module__", ""))
         buffer = str((data.get("rollout_buffer_class") or {}).get("__module__", ""))
     except (zipfile.BadZipFile, KeyError, ValueError, AttributeError, TypeError, OSError, EOFError, zlib.error) as error:
-        raise AgentError(f"{path} is no model of Stable-Baselines3, or is damaged ({_line(error)})") from None
+        raise AgentError(f"{path} is not a model of Stable-Baselines3, or is damaged ({_line(error)})") from None
     try:
         import sb3_contrib
         import stable_baselines3 as sb3
     except ImportError as error:
-        raise AgentError(f'models of Stable-Baselines3 need it: pip install "onco_gym[sb3]" ({error})') from None
+        raise AgentError(f'models of Stable-Baselines3 need the sb3 extra: pip install "onco_gym[sb3]" ({error})') from None
     known = {"policy_delay": sb3.TD3, "target_entropy": sb3.SAC, "exploration_fraction": sb3.DQN}
     known |= {"n_epochs": sb3_contrib.MaskablePPO if "maskable" in buffer else sb3.PPO, "gae_lambda": sb3.A2C}
     strange = policy.startswith("sb3_contrib.") and "maskable" not in policy
     found = None if strange else next((made for key, made in known.items() if key in data), None)
     if found is None:
-        raise AgentError(f"{path} has a policy of {policy}: expected PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
+        raise AgentError(f"the policy in {path} is from {policy!r}, expected one of PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
     return found
 
 
@@ -308,7 +309,7 @@ def _unpickled(path: Path) -> Any:
     except Exception as error:  # whatever the pickle raises
         raise AgentError(f"{path} holds no statistics of VecNormalize, or is damaged ({_line(error)})") from None
     if not isinstance(loaded, VecNormalize):
-        raise AgentError(f"{path} holds a {type(loaded).__name__}, expected the VecNormalize that was saved")
+        raise AgentError(f"{path} holds a {type(loaded).__name__}, expected a saved VecNormalize")
     return loaded
 
 
@@ -317,7 +318,7 @@ def _normalisation(vecnormalize: Any, shape: tuple[int, ...]) -> Normalisation |
         return None
     statistics = vecnormalize.obs_rms
     if statistics.mean.shape != shape:
-        raise AgentError(f"the statistics are of observations of shape {statistics.mean.shape}, the environment gives {shape}")
+        raise AgentError(f"the statistics are of observations of shape {statistics.mean.shape}, expected {shape}")
     return Normalisation(statistics.mean, np.sqrt(statistics.var + vecnormalize.epsilon), float(vecnormalize.clip_obs))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.protocol import AgentError
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
@@ -14,10 +14,10 @@ from onco_gym.knowledge import Guideline
 
 
 class RandomAgent:
-    """Any regimen that can be given, with equal chance.
+    """Any regimen that can be given, with equal probability.
 
     Args:
-        seed: same seed, same choices.
+        seed: the same seed gives the same choices.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -59,15 +59,16 @@ class GuidelineAgent:
     """Follows the card's guideline.
 
     A regimen is kept until progression, its last cycle, or toxicity that stops it. Then comes the first recommended
-    regimen not yet had. Who stops while responding is watched without treatment until progression. When a late test result
-    shows, early in a line, that another regimen is preferred and the present one not recommended, it switches.
+    regimen that the patient has not had. A patient who stops while responding is watched without treatment until progression.
+    If a late test result shows, early in a line, that another regimen is preferred and the current one is not recommended, the
+    agent switches.
 
     Args:
         card: the card.
     """
 
-    RESPONDING = -0.2  # change of the sum of diameters below which a patient who has to stop is watched
-    EARLY = 6  # cycles of a line in which a late result can change it
+    RESPONDING = -0.2  # change in the sum of diameters below which a patient who has to stop is watched
+    EARLY = 6  # cycles of a line during which a late result can change it
 
     def __init__(self, card: Card) -> None:
         self._scenario = scenario(card)
@@ -78,10 +79,8 @@ class GuidelineAgent:
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
         """(n,) regimen indices."""
-        names, known = self._scenario.regimens, self._known(observation)
-        prior = np.stack([known.raw(f"prior_{name}") for name in names], 1) > 0.5
-        last = np.stack([known.raw(f"regimen_{name}") for name in names], 1)
-        current, treated = last.argmax(1), last.max(1) > 0.5
+        known = self._known(observation)
+        prior, treated, current = known.cycles > 0.5, known.current >= 0, np.maximum(known.current, 0)
         progressed = known["progressed"] > 0.5
         open_to = mask & ~(prior & self._active)
         choice = self._guideline.first_choice(known, open_to, self._scenario.supportive)
@@ -90,7 +89,7 @@ class GuidelineAgent:
         on_treatment = treated & self._active[current] & ~progressed
         resting = treated & (current == self._scenario.holiday) & (known["line"] > 0) & ~progressed
         done = on_treatment & ~mask[rows, current]
-        cycles = np.stack([known.raw(f"prior_{name}") for name in names], 1)[rows, current]
+        cycles = known.cycles[rows, current]
         early = on_treatment & ~done & (cycles <= self.EARLY)
         if early.any():
             better = self._better(known, prior, mask, current)
@@ -101,8 +100,10 @@ class GuidelineAgent:
         choice = np.where(on_treatment & ~done, current, choice)
         return np.where(resting | watched, self._scenario.holiday, choice)
 
-    def _better(self, known: Facts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]) -> NDArray[np.int64]:
-        """(n,) the regimen preferred for the present line by what is known now; -1 where the present one stands."""
+    def _better(
+        self, known: ObservedFacts, prior: NDArray[np.bool_], mask: Masks, current: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
+        """(n,) the regimen now preferred for the current line; -1 where the current regimen is kept."""
         rows = np.arange(len(current))
         before = prior.copy()
         before[rows, current] = False

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents.observations import Facts, Masks, ObservationReader, Observations
+from onco_gym.agents.observations import Masks, ObservationReader, Observations, ObservedFacts
 from onco_gym.agents.protocol import AgentError
 from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
@@ -24,23 +24,23 @@ Orders = dict[str, NDArray[np.int64]]
 
 
 class WorkflowAgent:
-    """Gives what :class:`GuidelineAgent` gives for what is known, and orders tests in one of three ways.
+    """Gives the regimens of :class:`GuidelineAgent`, and orders tests in one of three ways.
 
-    ``"indicated"``: before the first line and at progression, the tests that could change the guideline's next choice. The first
-    line waits for results that could rule that choice out; where these come from sequencing, ctDNA is asked for as well, since
-    it is back sooner. At progression, where sequencing could change the choice, ctDNA is asked for and the treatment goes on for
-    one more cycle.
+    ``"indicated"``: the agent orders, before the first line and at progression, the tests that could change the guideline's next
+    choice. The first line waits for results that could rule that choice out. If these come from sequencing, the agent also
+    orders ctDNA, which is back sooner. At progression, if sequencing could change the choice, the agent orders ctDNA and
+    continues the treatment for one more cycle.
     ``"never"``: no tests.
-    ``"everything"``: every test, ctDNA and an MRI at every visit, and a visit every cycle; it waits likewise.
+    ``"everything"``: every test, ctDNA and an MRI at every visit, and a visit every cycle. The agent waits in the same way.
 
-    The first two have CTs at the card's usual interval, and see patients who are stable without infusions at scans only.
+    The first two order CTs at the card's usual interval, and see stable patients without infusions only at scans.
 
     Args:
         card: the card.
-        testing: one of the three.
+        testing: one of the three ways.
     """
 
-    PATIENCE = 1  # cycles without treatment in which results are awaited; a second one costs more than it brings
+    PATIENCE = 1  # cycles without treatment to wait for results; a second one costs more than it gains
     SETTLED = 4  # cycles of a regimen after which a patient can be stable
     TOLERATED = 2.0  # grade of toxicity below which a patient can be stable
 
@@ -57,14 +57,14 @@ class WorkflowAgent:
         self._regimens = slice(start, start + self._parts["regimen"])
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[np.int64]:
-        """(n, parts) actions; ``observation`` (n, F) and ``mask`` (n, choices of all parts) are the workflow's."""
+        """(n, parts) actions; ``observation`` (n, F) and ``mask`` (n, choices of all parts) come from the workflow."""
         known, can = self._knowledge(observation), mask[:, self._regimens]
         orders: Orders = {name: np.zeros(len(observation), np.int64) for name in self._parts}
         orders["regimen"] = self._guideline.act(observation, can)
         if self._testing != "never":
             first = np.flatnonzero((known["line"] == 0) & (np.rint(known["cycle"]) <= self.PATIENCE))
             self._before_first_line(first, observation[first], can[first], orders)
-            treated = (known["line"] > 0) & (self._current(known) != self._scenario.supportive)
+            treated = (known["line"] > 0) & (known.current != self._scenario.supportive)
             failed = np.flatnonzero(treated & (known["progressed"] > 0.5))
             self._at_progression(failed, observation[failed], can[failed], orders)
         if self._testing == "everything":
@@ -75,7 +75,7 @@ class WorkflowAgent:
         return np.stack([orders[name] for name in self._parts], 1)
 
     def _before_first_line(self, rows: NDArray[np.intp], observation: Observations, can: Masks, orders: Orders) -> None:
-        """Order what could change the choice for patients ``rows``, and wait for what could rule it out."""
+        """Order tests that could change the choice for patients ``rows``, and wait for those that could rule it out."""
         if not len(rows):
             return
         helpful, decisive, _ = self._indications(observation, can)
@@ -85,12 +85,12 @@ class WorkflowAgent:
         orders["regimen"][rows] = np.where(decisive.any(0), self._scenario.holiday, orders["regimen"][rows])
 
     def _at_progression(self, rows: NDArray[np.intp], observation: Observations, can: Masks, orders: Orders) -> None:
-        """Order what could change the choice for patients ``rows``, and go on until ctDNA is back."""
+        """Order tests that could change the choice for patients ``rows``, and continue treatment until ctDNA is back."""
         if not len(rows):
             return
         helpful, _, resistance = self._indications(observation, can)
         self._order(rows, observation, helpful, orders)
-        current = self._current(self._knowledge(observation))
+        current = self._knowledge(observation).current
         wanted = (helpful & self._sequencing).any(0) | resistance
         wanted &= can[np.arange(len(rows)), current] & (self._raw(observation, "cycles_since_ctdna") > 0.5)
         orders["ctdna"][rows] = wanted
@@ -100,14 +100,13 @@ class WorkflowAgent:
         for name, wanted in zip(self._scenario.tests, tests, strict=True):
             orders[name][rows] = wanted & (self._raw(observation, f"pending_{name}") < 0.5)
 
-    def _follow(self, known: Facts, orders: Orders) -> None:
-        """Scans and visits."""
+    def _follow(self, known: ObservedFacts, orders: Orders) -> None:
+        """Order scans and visits."""
         regimen, usual = orders["regimen"], self._card.observation.scan_every_cycles
-        given = np.stack([known.raw(f"prior_{name}") for name in self._scenario.regimens], 1)
         worst = np.stack([known.raw(f"toxicity_{name}") for name in self._scenario.organs]).max(0)
-        stable = self._at_home[regimen] & (given[np.arange(len(regimen)), regimen] >= self.SETTLED)
+        stable = self._at_home[regimen] & (known.cycles[np.arange(len(regimen)), regimen] >= self.SETTLED)
         stable &= (
-            (regimen == self._current(known))
+            (regimen == known.current)
             & (known["line"] > 0)
             & (known["progressed"] < 0.5)
             & (worst < self.TOLERATED)
@@ -118,11 +117,6 @@ class WorkflowAgent:
         orders["next_visit"] = cycles - 1
         scan = (since + cycles >= usual) & (regimen != self._scenario.supportive)
         orders["imaging"] = scan * IMAGING.index("CT")
-
-    def _current(self, known: Facts) -> NDArray[np.int64]:
-        """(n,) the regimen of the last cycle, -1 before the first."""
-        last = np.stack([known.raw(f"regimen_{name}") for name in self._scenario.regimens], 1)
-        return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def _raw(self, observation: Observations, name: str) -> NDArray[np.float32]:
         """(n,) a field that the workflow adds, in its unit."""
@@ -136,11 +130,11 @@ class Indicated(NamedTuple):
 
     helpful: NDArray[np.bool_]  # (T, n) there is no result yet, and some result would change the choice
     decisive: NDArray[np.bool_]  # (T, n) there is no result yet, and some result would rule the choice out
-    resistance: NDArray[np.bool_]  # (n,) finding a resistant clone would change it
+    resistance: NDArray[np.bool_]  # (n,) finding a resistant clone would change the choice
 
 
 class Indications:
-    """Supposes every result of every test, one at a time, and asks the guideline.
+    """Asks the guideline what it would choose after each possible result of each test.
 
     Args:
         card: the card.
@@ -155,15 +149,15 @@ class Indications:
         self._shows = np.array([-1, *(test for test, found in enumerate(by_test.values()) for _ in found), *[-2] * len(clones)])
 
     def __call__(self, observation: Observations, can: Masks) -> Indicated:
-        """Ask for n patients.
+        """Ask the guideline about n patients.
 
         Args:
-            observation: (n, F), of which the plain environment's fields are read.
+            observation: (n, F); only the plain environment's fields are read.
             can: (n, R) which regimens can be given.
         """
         known, times = self._knowledge(observation), len(self._supposed)
-        had = np.stack([known.raw(f"prior_{name}") > 0.5 for name in self._scenario.regimens], 1)
-        facts = self._suppose(known, observation)  # all at once: asking costs by the rule, not by the patient
+        had = known.cycles > 0.5
+        facts = self._suppose(known, observation)  # all at once: the cost grows with the rules, not with the patients
         choices = self._guideline.first_choice(facts, np.tile(can & ~(had & self._active), (times, 1)), self._scenario.supportive)
         now = np.tile(choices[: len(can)], times)
         about = self._guideline.matches(facts) & (self._guideline.regimen[:, None] == now)
@@ -178,8 +172,8 @@ class Indications:
             changed[self._shows == -2].any(0),
         )
 
-    def _suppose(self, known: Facts, observation: Observations) -> Any:
-        """Facts of all patients, once for everything that is supposed."""
+    def _suppose(self, known: ObservedFacts, observation: Observations) -> Any:
+        """The facts of all patients, once for each supposed result."""
         n = len(observation)
         names = {name for result in self._supposed for name in result}
         columns = {

@@ -1,6 +1,6 @@
-"""Cards: everything that is known of a disease, as data. A card file becomes a validated :class:`Card`.
+"""Cards: everything known about a disease, as data. A card file becomes a validated :class:`Card`.
 
-Names are imported when they are first used: registering environments does not need the schema. ``__init__.pyi`` lists them.
+Names are imported when first used, because registering environments does not need the schema. ``__init__.pyi`` lists them.
 """
 
 from onco_gym.foundation.lazy import attach

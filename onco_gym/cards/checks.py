@@ -1,4 +1,4 @@
-"""What must hold between the tables of a card: references, the patient graph, and where social position may act."""
+"""Checks across the tables of a card: references, the patient graph, and where social position may act."""
 
 import graphlib
 import re
@@ -9,6 +9,7 @@ from onco_gym.cards.expressions import ExpressionError, Levels, parse
 from onco_gym.cards.grid import zones
 from onco_gym.cards.protocols import ProtocolError, parse_protocol
 from onco_gym.cards.schema import (
+    SMALLEST,
     Bernoulli,
     Card,
     Case,
@@ -25,11 +26,11 @@ from onco_gym.cards.schema import (
 )
 
 SUPPORTIVE, HOLIDAY = "best_supportive_care", "drug_holiday"
-"""The two regimens every card has: no anti-cancer drug, with and without leaving treatment for good."""
+"""The two regimens that every card has, without anti-cancer drugs: one leaves treatment for good, one pauses it."""
 
 
 class MismatchError(Exception):
-    """A card whose tables do not fit together: ``key``, ``value`` and what was ``expected``."""
+    """A card with inconsistent tables: ``key``, ``value`` and what was ``expected``."""
 
     def __init__(self, key: str, value: object, expected: str) -> None:
         super().__init__(key, value, expected)
@@ -37,7 +38,7 @@ class MismatchError(Exception):
 
 
 def check(card: Card) -> None:
-    """Raise :class:`MismatchError` for the first thing that does not fit."""
+    """Raise :class:`MismatchError` for the first inconsistency."""
     _sources(card)
     for table in ("variables", "mechanisms", "regimens", "clones", "organs", "tests", "footprints", "experts"):
         _unique(table, [getattr(row, "name", getattr(row, "item", "")) for row in getattr(card, table)])
@@ -63,7 +64,7 @@ def patient_vocabulary(card: Card) -> dict[str, tuple[str, ...] | None]:
 
 
 def guideline_vocabulary(card: Card) -> dict[str, tuple[str, ...] | None]:
-    """What a guideline rule may ask: what the clinic knows of the patient, never what is still hidden."""
+    """The names a guideline rule may use: what the clinic knows about the patient, never what is still hidden."""
     names: dict[str, tuple[str, ...] | None] = dict.fromkeys(("line", "ecog", "progressed"))
     for variable in card.variables:
         if variable.observed and variable.name != card.performance.variable:
@@ -78,7 +79,7 @@ def guideline_vocabulary(card: Card) -> dict[str, tuple[str, ...] | None]:
 
 
 def conditions(variable: Variable) -> Iterator[str]:
-    """The expressions that a variable's distribution is made of."""
+    """The expressions in a variable's distribution."""
     cases: Iterable[Case | WeightCase] = ()
     effects: tuple[Effect, ...] = ()
     match variable:
@@ -120,7 +121,7 @@ def _expression(key: str, text: str, vocabulary: Levels) -> tuple[str, ...]:
     try:
         return parse(text, vocabulary).names
     except ExpressionError as error:
-        _fail(key, text, str(error))
+        _fail(key, text, f"a valid condition ({error})")
 
 
 def _sources(card: Card) -> None:
@@ -137,7 +138,7 @@ def _sources(card: Card) -> None:
 
 
 def owner(card: Card, name: str) -> Variable:
-    """The variable that a name (a variable's or a flag's) belongs to."""
+    """The variable that a name, of a variable or a flag, belongs to."""
     for variable in card.variables:
         if name == variable.name or (isinstance(variable, Categorical) and name in variable.flags):
             return variable
@@ -148,6 +149,9 @@ def _graph(card: Card, vocabulary: Levels) -> None:
     names = [variable.name for variable in card.variables]
     for variable in card.variables:
         key = f"variables[{variable.name}]"
+        for case in variable.median if isinstance(variable, Lognormal) else ():
+            if case.value < SMALLEST:
+                _fail(f"{key}.median", case.value, f"a number of at least {SMALLEST:g}")
         for parent in variable.parents:
             _known(f"{key}.parents", parent, names, "variables")
         for text in conditions(variable):
@@ -156,7 +160,7 @@ def _graph(card: Card, vocabulary: Levels) -> None:
                     _fail(
                         f"{key}.parents",
                         list(variable.parents),
-                        f"{owner(card, name).name!r} among them, since {text!r} reads it",
+                        f"{owner(card, name).name!r} among the parents, because {text!r} reads it",
                     )
     try:
         order(card)
@@ -211,12 +215,12 @@ def _biology(card: Card, vocabulary: Levels) -> None:
         _fail("growth.capacity_cm3", card.growth.capacity_cm3, f"more than reference_cm3, which is {card.growth.reference_cm3:g}")
     for field in ("per_cycle", "initial_cm3", "lesions"):
         for case in getattr(card.growth, field):
-            if case.value <= 0:
-                _fail(f"growth.{field}", case.value, "a positive number")
+            if case.value < SMALLEST:
+                _fail(f"growth.{field}", case.value, f"a number of at least {SMALLEST:g}")
     for mechanism in card.mechanisms:
         for case in mechanism.sensitivity:
             if case.value < 0:
-                _fail(f"mechanisms[{mechanism.name}].sensitivity", case.value, "a number that is not negative")
+                _fail(f"mechanisms[{mechanism.name}].sensitivity", case.value, "a non-negative number")
 
 
 def _treatment(card: Card) -> None:
@@ -257,10 +261,14 @@ def _access(card: Card) -> None:
         if case.when:
             _expression("access.travel_km.when", case.when, patient_vocabulary(card))
         if case.value < 0:
-            _fail("access.travel_km", case.value, "a number that is not negative")
+            _fail("access.travel_km", case.value, "a non-negative number")
     for variable in card.variables:
         if variable.protected and not isinstance(variable, Bernoulli | Discrete):
-            _fail(f"variables[{variable.name}].protected", True, "false: only variables with levels make groups")
+            _fail(
+                f"variables[{variable.name}].protected",
+                True,
+                "false, because only bernoulli, categorical and ordinal variables have groups",
+            )
 
 
 def _carbon(card: Card) -> None:
@@ -291,7 +299,7 @@ def _arms(card: Card, vocabulary: Levels) -> None:
             try:
                 parse_protocol(text, regimens)
             except ProtocolError as error:
-                _fail(f"{key}.{name}", text, str(error))
+                _fail(f"{key}.{name}", text, f"a valid sequence of regimens ({error})")
         for mark in arm.landmarks:
             if not re.fullmatch(r"(PFS|OS)\d{1,3}", mark):
-                _fail(f"{key}.landmarks", mark, "PFS or OS and a number of months, as in OS60")
+                _fail(f"{key}.landmarks", mark, "PFS or OS followed by a number of months, as in OS60")

@@ -1,4 +1,4 @@
-"""Whom to cite for a card."""
+"""References to cite for a card."""
 
 import re
 
@@ -7,7 +7,7 @@ from onco_gym.cards.schema import Card
 
 
 def citation(card: str | Card) -> str:
-    """BibTeX of a card's sources, estimates left out, for the reference list of a paper.
+    """BibTeX of a card's sources, without estimates, for the reference list of a paper.
 
     Args:
         card: a card, its name, or its path.

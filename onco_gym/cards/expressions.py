@@ -2,7 +2,7 @@
 
 An expression is parsed into a closure over named arrays. It is never evaluated as Python: only names, numbers,
 level names in quotes, ``and or not``, comparisons, ``in [..]``, and ``+ - * /`` are understood.
-The closures use operators only, so the same expression works on NumPy and on JAX arrays.
+The closures use only operators, so the same expression works on NumPy and JAX arrays.
 """
 
 import ast
@@ -11,8 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST = 1e12
+"""Largest magnitude of a number on a card. Products of larger ones overflow in the simulator's single precision."""
+DEEPEST = 100
+"""Deepest nesting of an expression. Python's stack allows a few hundred levels, fewer if the caller is deep in it."""
 Levels = Mapping[str, tuple[str, ...] | None]
-"""What an expression may name: categorical variables with their levels, all others with None."""
+"""The names an expression may use: categorical variables with their levels, all others with None."""
 
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -39,7 +43,7 @@ class Expression:
     """A parsed condition.
 
     Attributes:
-        text: what the author wrote.
+        text: the text as written.
         names: the variables it reads, in order of appearance.
     """
 
@@ -58,7 +62,7 @@ class Expression:
             raise ExpressionError(f"{self.text!r} cannot be computed: {error}") from None
 
     def holds(self, columns: Mapping[str, Any]) -> Any:
-        """The same, as a boolean array: where the condition holds."""
+        """Evaluate to a boolean array: where the condition holds."""
         return _truth(self(columns))
 
 
@@ -66,21 +70,31 @@ def parse(text: str, levels: Levels) -> Expression:
     """Parse ``text``, which may use the variables in ``levels``.
 
     Raises:
-        ExpressionError: with the text, the offending part and what is allowed there.
+        ExpressionError: if it cannot be read; the message names the offending part and what is allowed.
     """
     if not isinstance(text, str) or not text.strip():
         raise ExpressionError(f"expected a condition such as 'age > 70', got {text!r}")
     if len(text) > 2000:
-        raise ExpressionError(f"the condition is {len(text)} characters long; at most 2000 are read")
+        raise ExpressionError(f"the condition has {len(text)} characters, expected at most 2000")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
+        if _depth(tree) > DEEPEST:
+            raise RecursionError
         names: dict[str, None] = {}
         run = _build(tree, levels, names, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ExpressionError):
             raise
-        raise ExpressionError(f"cannot read {text!r}: {getattr(error, 'msg', 'too deeply nested')}") from None
+        why = getattr(error, "msg", str(error)) if isinstance(error, SyntaxError | ValueError) else "too deeply nested"
+        raise ExpressionError(f"cannot read {text!r}: {why}") from None
     return Expression(text, tuple(names), run)
+
+
+def _depth(tree: ast.AST) -> int:
+    depth, level = 0, [tree]
+    while level:
+        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -89,15 +103,17 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
 
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
-            if abs(value) > 1e12:
-                raise ExpressionError(f"{text!r} holds a number beyond 1e12")
+            if abs(value) > LARGEST:
+                raise ExpressionError(f"{text!r} contains a number above {LARGEST:g}, the largest allowed")
             return lambda _: value
         case ast.Name(id=name):
             if name not in levels:
-                raise ExpressionError(f"{text!r} names {name!r}; known are {', '.join(sorted(levels))}")
+                raise ExpressionError(f"{text!r} names {name!r}; expected one of {', '.join(sorted(levels))}")
             options = levels[name]
             if options is not None:
-                raise ExpressionError(f"{name!r} in {text!r} has levels: compare it, as in {name} == {options[0]!r}")
+                raise ExpressionError(
+                    f"{name!r} in {text!r} is categorical: compare it with a level, as in {name} == {options[0]!r}"
+                )
             names[name] = None
             return lambda columns: columns[name]
         case ast.BoolOp(op=op, values=values):
@@ -123,7 +139,7 @@ def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) ->
         case ast.Compare(left=left, ops=ops, comparators=rights):
             return _comparison([left, *rights], ops, levels, names, text)
     raise ExpressionError(
-        f"{ast.unparse(node)!r} in {text!r} is not allowed; use names, numbers, 'levels', and, or, not, comparisons, + - * /"
+        f"{ast.unparse(node)!r} in {text!r} is not allowed; expected names, numbers, 'levels', and, or, not, comparisons, + - * /"
     )
 
 
@@ -132,11 +148,11 @@ def _comparison(
 ) -> Callable[[Mapping[str, Any]], Any]:
     if isinstance(sides[0], ast.Name) and levels.get(sides[0].id) is not None:
         if len(ops) > 1:
-            raise ExpressionError(f"{ast.unparse(sides[0])!r} in {text!r} has levels: compare it with one thing at a time")
+            raise ExpressionError(f"{ast.unparse(sides[0])!r} in {text!r} is categorical: expected one comparison at a time")
         return _level_comparison(sides[0].id, ops[0], sides[1], levels, names, text)
     for op, right in zip(ops, sides[1:], strict=True):
         if type(op) not in _COMPARE:
-            raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: 'in' needs a variable with levels on its left")
+            raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: expected a categorical variable on the left of 'in'")
     parts = [_build(side, levels, names, text) for side in sides]
     applied = [_COMPARE[type(op)] for op in ops]
 
@@ -155,9 +171,9 @@ def _level_comparison(
 ) -> Callable[[Mapping[str, Any]], Any]:
     among = isinstance(op, ast.In | ast.NotIn)
     if not among and not isinstance(op, ast.Eq | ast.NotEq):
-        raise ExpressionError(f"{name!r} in {text!r} has levels: only ==, != and in compare them")
+        raise ExpressionError(f"{name!r} in {text!r} is categorical: expected ==, !=, in or not in")
     if among != isinstance(right, ast.List | ast.Tuple):
-        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: == and != take one level, in takes a list of them")
+        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: expected one level after == or !=, a list of levels after in")
     codes = _codes(name, right, levels, text)
     names[name] = None
     if isinstance(op, ast.Eq | ast.In):
@@ -169,12 +185,14 @@ def _codes(name: str, node: ast.expr, levels: Levels, text: str) -> list[int]:
     allowed = levels[name] or ()
     elements = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
     if not elements:
-        raise ExpressionError(f"the list after {name!r} in {text!r} is empty")
+        raise ExpressionError(f"the list after {name!r} in {text!r} is empty, expected levels of {name!r}")
     codes = []
     for element in elements:
         value = element.value if isinstance(element, ast.Constant) else None
         if value not in allowed:
-            raise ExpressionError(f"{ast.unparse(element)} in {text!r} is no level of {name!r}; its levels are {list(allowed)}")
+            raise ExpressionError(
+                f"{ast.unparse(element)} in {text!r} is not a level of {name!r}; expected one of {list(allowed)}"
+            )
         codes.append(allowed.index(str(value)))
     return codes
 
@@ -187,7 +205,7 @@ def _any_equal(column: Any, codes: list[int]) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    """Booleans as they are; a number counts as true above one half, as a known-positive flag does."""
+    """Booleans unchanged; numbers are true above 0.5, like a flag that is known to be positive."""
     if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
         return value
     return value > 0.5

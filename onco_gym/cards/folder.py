@@ -1,4 +1,4 @@
-"""Where card files are. Imports nothing heavy: registering environments needs it."""
+"""Where card files are. This module imports nothing heavy, because registering environments needs it."""
 
 import os
 import re
@@ -14,7 +14,7 @@ class CardError(ValueError):
 
 
 def cards_folder() -> Path:
-    """Where the shipped cards and what they share lie."""
+    """The folder of the shipped cards and of what they share."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 
@@ -24,7 +24,7 @@ def card_files() -> dict[str, Path]:
 
 
 def kept_beside(card: str | os.PathLike[str], folder: str, suffix: str) -> Path:
-    """Where something that belongs to a card (a shipped one's name, or a path) is kept: in ``folder`` beside it."""
+    """The path of a file that belongs to a card (a shipped card's name, or a path): in ``folder`` beside the card."""
     path = card_files().get(str(card), Path(card))
     return path.parent / folder / f"{path.stem}{suffix}"
 

@@ -1,20 +1,23 @@
 """The small language of treatment sequences: ``"gefitinib_erlotinib > osimertinib(31%) > platinum_pemetrexed(4)"``.
 
-Regimens in order, separated by ``>``. Each is given until progression. In brackets after a regimen, separated by commas:
+Regimens are given in order, separated by ``>``, each until progression. A regimen can have options in brackets, separated by
+commas:
 
-- ``4``: for at most 4 cycles; then comes the next regimen, progression or not;
-- ``toxicity``: the next regimen also follows when this one is stopped for toxicity (otherwise there is a pause until
+- ``4``: at most 4 cycles; then the next regimen follows, progression or not;
+- ``toxicity``: the next regimen also follows if this one is stopped for toxicity (otherwise treatment pauses until
   progression);
-- ``31%``: only that share of patients goes on to this regimen; the others skip it.
+- ``31%``: only that share of patients receives this regimen; the others skip it.
 """
 
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from onco_gym.foundation.words import did_you_mean
+
 _STAGE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(?:\(([^()]*)\))?")
 MOST_STAGES = 12
-"""Regimens in one sequence."""
+"""Most regimens in one sequence."""
 
 
 class ProtocolError(ValueError):
@@ -27,9 +30,9 @@ class Stage:
 
     Attributes:
         regimen: its name.
-        cycles: after how many cycles the next one follows; None: only at progression.
-        toxicity: whether the next one follows when this one is stopped for toxicity.
-        share: share of patients who get it.
+        cycles: number of cycles after which the next one follows; None means only at progression.
+        toxicity: whether the next one follows if this one is stopped for toxicity.
+        share: share of patients who receive it.
     """
 
     regimen: str
@@ -42,15 +45,15 @@ def parse_protocol(text: str, regimens: Collection[str]) -> tuple[Stage, ...]:
     """Read a sequence of ``regimens``.
 
     Raises:
-        ProtocolError: with the part that cannot be read and what was expected.
+        ProtocolError: if it cannot be read; the message names the part and what was expected.
     """
     if not isinstance(text, str) or not text.strip():
         raise ProtocolError(f"expected regimens separated by '>', got {text!r:.80}")
     if len(text) > 2000:
-        raise ProtocolError(f"the sequence is {len(text)} characters long; at most 2000 are read")
+        raise ProtocolError(f"the sequence has {len(text)} characters, expected at most 2000")
     parts = [part.strip() for part in text.split(">")]
     if len(parts) > MOST_STAGES:
-        raise ProtocolError(f"{len(parts)} regimens in a row; at most {MOST_STAGES} can be simulated")
+        raise ProtocolError(f"the sequence has {len(parts)} regimens, expected at most {MOST_STAGES}")
     return tuple(_stage(part, text, regimens) for part in parts)
 
 
@@ -59,7 +62,9 @@ def _stage(part: str, text: str, regimens: Collection[str]) -> Stage:
     if match is None:
         raise ProtocolError(f"cannot read {part!r:.80} in {text!r:.80}: expected a regimen, as in 'docetaxel' or 'docetaxel(4)'")
     if match[1] not in regimens:
-        raise ProtocolError(f"there is no regimen {match[1]!r:.80}: expected one of {', '.join(regimens)}")
+        raise ProtocolError(
+            f"there is no regimen {match[1]!r:.80}{did_you_mean(match[1], regimens)}: expected one of {', '.join(regimens)}"
+        )
     cycles, toxicity, share = None, False, 1.0
     for rule in [rule.strip() for rule in match[2].split(",")] if match[2] is not None else []:
         if re.fullmatch(r"\d{1,4}", rule) and int(rule) > 0:

@@ -14,9 +14,9 @@ from onco_gym.cards.load import digest
 from onco_gym.cards.schema import Card, Case, Categorical, Discrete, Lognormal, Normal, Ordinal, Regimen, Variable
 
 Array = Any
-"""NumPy arrays of float32 as they come from a card; JAX arrays where they are traced, as in calibration."""
+"""Float32 NumPy arrays when made from a card; JAX arrays where they are traced, as in calibration."""
 Columns = Sequence[tuple[str, Variable]]
-"""Observed columns, each with the variable that it shows."""
+"""Observed columns, each with the variable it shows."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Field:
     """One number of an observation. Its raw value is ``low + (high - low) * observation[index]``.
 
     Attributes:
-        name: what it is, as guideline rules call it.
+        name: its name, as in guideline rules.
         unit: unit of the raw value.
-        index: its place in the observation.
+        index: its position in the observation.
         low, high: the raw values shown as 0 and 1.
-        block: the part of the record that it belongs to: ``trait``, ``biomarker``, ``test``, ``course``, ``toxicity``,
+        block: the part of the record it belongs to: ``trait``, ``biomarker``, ``test``, ``course``, ``toxicity``,
             ``marker``, ``regimen`` or ``exposure``; a kind of environment may add others.
     """
 
@@ -40,7 +40,7 @@ class Field:
     block: str
 
     def raw(self, shown: Any) -> Any:
-        """The raw value, in :attr:`unit`, of what is ``shown`` in 0..1: a number or an array."""
+        """The raw value, in :attr:`unit`, of a number or array ``shown`` in 0..1."""
         return self.low + (self.high - self.low) * shown
 
 
@@ -48,8 +48,8 @@ class Field:
 class Scenario:
     """The static side of a card: names, sizes, schedules, observation layout. Hashable.
 
-    ``traits`` and ``biomarkers`` name the observed patient columns: always known, and known once tested. ``levels`` gives
-    the columns of each categorical variable among them, ``groups`` the groups of each protected attribute.
+    ``traits`` and ``biomarkers`` name the observed patient columns: traits are always known, biomarkers once tested. ``levels``
+    gives the columns of each categorical variable among them, ``groups`` the groups of each protected attribute.
     """
 
     id: str
@@ -72,13 +72,13 @@ class Scenario:
     groups: tuple[tuple[str, tuple[str, ...]], ...]
 
     def block(self, name: str) -> slice:
-        """Where the fields of a block stand in the observation; see :class:`Field`."""
+        """The slice of the observation that holds a block; see :class:`Field`."""
         places = [field.index for field in self.fields if field.block == name]
         return slice(places[0], places[-1] + 1) if places else slice(0, 0)
 
     @property
     def holiday(self) -> int:
-        """Index of the drug holiday, which is given where a choice is not allowed."""
+        """Index of the drug holiday, which replaces a choice that is not allowed."""
         return self.regimens.index(HOLIDAY)
 
     @property
@@ -88,9 +88,9 @@ class Scenario:
 
 
 class Params(NamedTuple):
-    """Everything that could be fitted. R regimens, M mechanisms, K clones, O organs, C cases.
+    """Everything that could be fitted. R regimens, M mechanisms, K clones, O organs, T tests, C cases.
 
-    The table of regimens has 2R rows: R for induction, then R for maintenance. Its columns: log kill per cycle at
+    The table of regimens has 2R rows: R for induction, then R for maintenance. Its columns are log kill per cycle at
     sensitivity 1, by mechanism; hazard of a grade 3+ event in the first cycle, by organ; standing toxicity in grades;
     probability of stopping for good, given a grade 3+ event; share of the kill that depends on tablets; infusions per cycle.
     """
@@ -100,7 +100,7 @@ class Params(NamedTuple):
     max_cycles: Array  # (R,) cycles
     max_ecog: Array  # (R,) worst ECOG at which it is given
     active: Array  # (R,) 1 for anti-cancer treatment
-    carryover: Array  # (R,) share of a cycle's drug level that is still there a cycle later
+    carryover: Array  # (R,) share of a cycle's drug level that remains a cycle later
     sensitivity: Array  # (M, C) median by case
     sensitivity_spread: Array  # (M,) log sd
     fading: Array  # (M,) per cycle received
@@ -108,7 +108,7 @@ class Params(NamedTuple):
     fraction: Array  # (K, C) log10 share at diagnosis, by case
     fraction_spread: Array  # (K,) log10 sd
     fitness: Array  # (K,) growth relative to the first clone
-    flux: Array  # (K, K) share of clone j (column) that becomes clone k (row) in a cycle; what leaves stands on the diagonal
+    flux: Array  # (K, K) share of clone j (column) that becomes clone k (row) in a cycle; the diagonal is minus what leaves
     growth: Array  # (C,) per cycle at the reference volume, by case
     growth_spread: Array  # () log sd
     log_capacity: Array  # () log cm3
@@ -116,8 +116,8 @@ class Params(NamedTuple):
     initial: Array  # (C,) cm3 at diagnosis, by case
     initial_spread: Array  # () log sd
     lesions: Array  # (C,) measured lesions, by case
-    beyond: Array  # () share of kill kept once the tumour has progressed under the regimen
-    changeover: Array  # () share of a cycle that passes without drug between one anti-cancer regimen and another
+    beyond: Array  # () share of kill kept after the tumour has progressed under the regimen
+    changeover: Array  # () share of a cycle without drug between one anti-cancer regimen and another
     immune_onset: Array  # () per cycle
     immune_waning: Array  # () per cycle
     immune_memory: Array  # () response at which waning is halved
@@ -139,10 +139,10 @@ class Params(NamedTuple):
     toxicity_weight: Array  # () ECOG points per summed grade
     performance_rate: Array  # () per cycle
     utility: Array  # (4,) base, per ECOG, progressed, per infusion
-    scan_early: Array  # (4,) cycles of scans before regular ones begin; beyond any horizon where there are none
-    scan_start: Array  # () cycles, from when scans are regular
+    scan_early: Array  # (4,) cycles of the scans before regular ones begin; beyond any horizon if unused
+    scan_start: Array  # () cycle from which scans are regular
     scan_every: Array  # () cycles between regular scans, not necessarily whole
-    unscheduled: Array  # () per cycle, that growth past RECIST's limit is noticed between scans
+    unscheduled: Array  # () probability per cycle that growth past RECIST's limit is noticed between scans
     scan_error: Array  # () relative sd
     new_lesion: Array  # () hazard per log growth between scans
     ctdna_error: Array  # () log sd
@@ -161,10 +161,10 @@ ITEMS = ("ct", "mri", "bed_day", "km", "prompt", "inference")
 """Rows of ``Params.items_kg``."""
 
 EARLY_SCANS = 4
-"""Scans that a schedule may have before regular ones begin."""
+"""Most scans that a schedule may have before regular ones begin."""
 
 EFFECTS = ("growth", "initial", "frailty", "hazard", "ctdna")
-"""Random effects that every patient has, before one per mechanism and one per clone."""
+"""Random effects of every patient, followed by one per mechanism and one per clone."""
 
 
 def effect_names(card: Card) -> tuple[str, ...]:
@@ -177,14 +177,14 @@ def effect_names(card: Card) -> tuple[str, ...]:
 
 
 def columns_of(variable: Variable) -> tuple[str, ...]:
-    """The observation columns a variable becomes: itself, or one per level."""
+    """The observation columns of a variable: itself, or one per level."""
     if isinstance(variable, Categorical):
         return tuple(level if level in variable.flags else f"{variable.name}={level}" for level in variable.levels)
     return (variable.name,)
 
 
 def column_range(variable: Variable) -> tuple[float, float]:
-    """Raw values shown as 0 and 1."""
+    """The raw values shown as 0 and 1."""
     match variable:
         case Normal():
             return variable.low, variable.high
@@ -196,7 +196,7 @@ def column_range(variable: Variable) -> tuple[float, float]:
 
 
 def group_names(variable: Variable) -> tuple[str, ...]:
-    """The groups that a protected attribute makes."""
+    """The groups of a protected attribute."""
     return variable.outcomes if isinstance(variable, Discrete) else ("no", "yes")
 
 
@@ -370,7 +370,7 @@ def _footprints(card: Card) -> dict[str, Any]:
 
 
 def footprint(card: Card, item: str) -> float:
-    """Kg CO2e of an item at the card's clinic: its electricity at the grid intensity of the card's zone and hour."""
+    """Kg CO2e of an item at the card's clinic, with electricity at the grid intensity of the card's zone and hour."""
     for row in card.footprints:
         if row.item == item:
             here = intensity(card.grid_zone)[card.clinic_hour] / intensity(row.measured_in).mean() if row.grid_share else 1.0
@@ -379,16 +379,16 @@ def footprint(card: Card, item: str) -> float:
 
 
 def schedule(card: Card, weeks: Sequence[float]) -> dict[str, NDArray[np.float32]]:
-    """When scans are made, as :class:`Params` has it.
+    """The scan schedule, as fields of :class:`Params`.
 
     Args:
         card: a validated card.
-        weeks: the first intervals between scans, and last the one that is repeated; if empty, the card's own.
+        weeks: weeks between scans, with the last one repeated; if empty, the card's own schedule.
     """
     intervals = [week / card.cycle_weeks for week in weeks] or [float(card.observation.scan_every_cycles)]
     early = np.cumsum(intervals[:-1])
     if len(early) > EARLY_SCANS:
-        raise ValueError(f"{len(early)} intervals before the regular one; at most {EARLY_SCANS} can be simulated")
+        raise ValueError(f"{len(early)} intervals before the regular one, expected at most {EARLY_SCANS}")
     values = {
         "scan_early": [*early, *[1e6] * (EARLY_SCANS - len(early))],
         "scan_start": early[-1] if len(early) else 0.0,
@@ -402,7 +402,7 @@ def _table(rows: Iterable[Iterable[float]]) -> NDArray[np.float64]:
 
 
 def _cases(rows: Iterable[tuple[Case, ...]]) -> NDArray[np.float64]:
-    """(rows, C): the value of each case, the default repeated to the widest row."""
+    """(rows, C) the value of each case; the default fills rows up to the widest."""
     lists = [[case.value for case in row] for row in rows]
     width = max(map(len, lists))
     return np.array([values + [values[-1]] * (width - len(values)) for values in lists])
@@ -415,7 +415,7 @@ def _kill(regimen: Regimen, mechanisms: list[str], late: bool) -> list[float]:
 
 
 def _severe(regimen: Regimen, organs: list[str], onset: float) -> list[float]:
-    """First-cycle hazards whose sum over a full course, fading by exp(-1/onset) a cycle, gives the published share."""
+    """First-cycle hazards that, fading by exp(-1/onset) per cycle, give the published share over a full course."""
     fade = (1 - np.exp(-1 / onset)) / (1 - np.exp(-(regimen.max_cycles or 1e6) / onset))
     return [float(-np.log1p(-min(regimen.toxicity.get(organ, 0.0), 0.99)) * fade) for organ in organs]
 

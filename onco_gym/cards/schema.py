@@ -1,6 +1,6 @@
-"""What a card may say: one pydantic model per table of the TOML file.
+"""The schema of a card: one pydantic model per table of the TOML file.
 
-Field names carry their unit (``_per_cycle``, ``_cm3``, ``_days``) or the docstring gives it; every table with a figure
+Field names carry their unit (``_per_cycle``, ``_cm3``, ``_days``), or the docstring gives it. Every table with a figure
 names its ``source``. Unknown keys are refused. Cross-references are checked in :mod:`onco_gym.cards.checks`.
 """
 
@@ -8,10 +8,19 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from onco_gym.cards.expressions import LARGEST
+
+SMALLEST = 1 / LARGEST
+"""Smallest number where 0 has no meaning, because the simulator divides by it or takes its logarithm in single precision."""
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=48)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+"""A number, whole or not, but not ``true`` or text. Every figure on a card is one of these, or a :data:`Whole`."""
+Whole = Annotated[int, Field(strict=True, ge=-int(LARGEST), le=int(LARGEST))]
+Truth = Annotated[bool, Field(strict=True)]
+Probability = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(ge=SMALLEST)]
+NonNegative = Annotated[Number, Field(ge=0)]
 Tier = Literal["demographic", "biology", "social", "access"]
 Sources = Annotated[
     tuple[str, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
@@ -19,13 +28,13 @@ Sources = Annotated[
 
 
 class Table(BaseModel):
-    """A TOML table that refuses keys it does not know."""
+    """A TOML table that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Sourced(Table):
-    """A table whose figures come from somewhere: ``source`` names entries of ``[sources]``."""
+    """A table whose figures have sources: ``source`` names entries of ``[sources]``."""
 
     source: Sources
 
@@ -39,10 +48,10 @@ class Source(Table):
 
 
 class Case(Table):
-    """One branch of a rule: the first case whose ``when`` holds gives ``value``; the last has no ``when``."""
+    """One branch of a rule. The first case whose ``when`` holds gives ``value``; the last case has no ``when``."""
 
     when: str = ""
-    value: float
+    value: Number
 
 
 class WeightCase(Table):
@@ -53,7 +62,7 @@ class WeightCase(Table):
 
 
 class Effect(Table):
-    """``times`` raised to the value of the expression ``of`` (a condition counts 1 where it holds)."""
+    """``times`` raised to the value of the expression ``of`` (a condition counts as 1 where it holds)."""
 
     of: str
     times: Positive
@@ -65,9 +74,9 @@ AnyCase = TypeVar("AnyCase", Case, WeightCase)
 
 def _last_is_default(cases: tuple[AnyCase, ...]) -> tuple[AnyCase, ...]:
     if any(not case.when for case in cases[:-1]):
-        raise ValueError("a case without 'when' comes before the last: the cases after it could never apply")
+        raise ValueError("a 'when' in every case but the last, because the cases after one without it never apply")
     if cases[-1].when:
-        raise ValueError("the last case has a 'when': patients outside every case would have no value")
+        raise ValueError("no 'when' in the last case, because patients outside every case would have no value")
     return cases
 
 
@@ -82,16 +91,16 @@ Cases = Annotated[tuple[Case, ...], Field(min_length=1), BeforeValidator(_as_cas
 class Variable(Sourced):
     """A node of the patient graph.
 
-    ``tier`` says what kind of thing it is. Social variables and access variables are never parents of biology.
-    A variable with a ``test`` is hidden from agents until that test has a result; one with ``observed = false`` always is.
+    ``tier`` says what kind of thing it is. Social and access variables are never parents of biology.
+    A variable with a ``test`` is hidden from agents until its result is known. With ``observed = false`` it is always hidden.
     """
 
     name: Name
     tier: Tier
     unit: str = ""
     parents: tuple[Name, ...] = ()
-    protected: bool = False
-    observed: bool = True
+    protected: Truth = False
+    observed: Truth = True
     test: Name | None = None
 
 
@@ -106,7 +115,7 @@ class Bernoulli(Variable):
     def _range(self) -> "Bernoulli":
         for case in self.probability:
             if not 0 <= case.value <= 1:
-                raise ValueError(f"probability {case.value} is outside 0..1")
+                raise ValueError(f"a probability in 0..1, got {case.value}")
         return self
 
 
@@ -130,15 +139,15 @@ class Discrete(Variable):
     @model_validator(mode="after")
     def _shape(self) -> "Discrete":
         if len(set(self.outcomes)) != len(self.outcomes):
-            raise ValueError(f"{list(self.outcomes)} repeat")
+            raise ValueError(f"distinct outcomes, got {list(self.outcomes)}")
         for case in self.weights:
             if len(case.weights) != len(self.outcomes):
-                raise ValueError(f"{len(case.weights)} weights for {len(self.outcomes)} outcomes")
+                raise ValueError(f"{len(self.outcomes)} weights, one per outcome, got {len(case.weights)}")
             if sum(case.weights) <= 0:
-                raise ValueError("the weights add up to 0")
+                raise ValueError("weights that add up to more than 0")
         for effect in self.odds:
             if effect.level not in self.outcomes:
-                raise ValueError(f"level {effect.level!r} is none of {list(self.outcomes)}")
+                raise ValueError(f"a level among {list(self.outcomes)}, got {effect.level!r}")
         return self
 
 
@@ -158,7 +167,7 @@ class Categorical(Discrete):
     def _flags(self) -> "Categorical":
         for name in self.flags:
             if name not in self.levels:
-                raise ValueError(f"flag {name!r} is none of the levels {list(self.levels)}")
+                raise ValueError(f"flags among the levels {list(self.levels)}, got {name!r}")
         return self
 
 
@@ -166,7 +175,7 @@ class Ordinal(Discrete):
     """One of the numbers ``values``, in rising order."""
 
     kind: Literal["ordinal"]
-    values: tuple[float, ...] = Field(min_length=2)
+    values: tuple[Number, ...] = Field(min_length=2)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -176,7 +185,7 @@ class Ordinal(Discrete):
     @model_validator(mode="after")
     def _rising(self) -> "Ordinal":
         if list(self.values) != sorted(self.values):
-            raise ValueError(f"values {list(self.values)} are not in rising order")
+            raise ValueError(f"values in rising order, got {list(self.values)}")
         return self
 
 
@@ -186,13 +195,13 @@ class Normal(Variable):
     kind: Literal["normal"]
     mean: Cases
     sd: Positive
-    low: float
-    high: float
+    low: Number
+    high: Number
 
     @model_validator(mode="after")
     def _order(self) -> "Normal":
         if not self.low < self.high:
-            raise ValueError(f"low {self.low} is not below high {self.high}")
+            raise ValueError(f"low below high, got {self.low} and {self.high}")
         return self
 
 
@@ -207,7 +216,7 @@ class Lognormal(Variable):
 
 
 class Derived(Variable):
-    """True where the condition ``holds``: no chance of its own."""
+    """True where the condition ``holds``; it has no chance of its own."""
 
     kind: Literal["derived"]
     holds: str
@@ -219,9 +228,9 @@ AnyVariable = Annotated[Bernoulli | Categorical | Ordinal | Normal | Lognormal |
 class Mechanism(Sourced):
     """What a drug does to a tumour. ``direct`` kills now, ``static`` slows growth, ``immune`` raises a lasting immune response.
 
-    ``sensitivity`` is a patient's median sensitivity (1 = the regimen's full kill); ``spread`` its sd on the log scale.
-    The effect fades as the tumour adapts, by exp(-``fading_per_cycle``) with each cycle received, under whatever regimen; an
-    immune response does not.
+    ``sensitivity`` is a patient's median sensitivity (1 = the regimen's full kill), ``spread`` its sd on the log scale.
+    The effect fades as the tumour adapts, by exp(-``fading_per_cycle``) with each cycle received under any regimen. An immune
+    response does not fade.
     """
 
     name: Name
@@ -229,25 +238,25 @@ class Mechanism(Sourced):
     title: str
     sensitivity: Cases
     spread: NonNegative
-    fading_per_cycle: Annotated[float, Field(ge=0, le=0.5)] = 0
+    fading_per_cycle: Annotated[Number, Field(ge=0, le=0.5)] = 0
     modifiers: tuple[Effect, ...] = ()
 
 
 class Induction(Table):
-    """After ``cycles`` cycles of a regimen, ``drops`` are left out and toxicity is scaled by ``toxicity_after``."""
+    """After ``cycles`` cycles of a regimen, the mechanisms ``drops`` stop and toxicity is scaled by ``toxicity_after``."""
 
-    cycles: int = Field(ge=1)
+    cycles: Whole = Field(ge=1)
     drops: tuple[Name, ...] = ()
     toxicity_after: NonNegative = 1.0
 
 
 class Regimen(Sourced):
-    """What can be given. ``kill`` is log cell kill per cycle at sensitivity 1, by mechanism.
+    """A treatment that can be given. ``kill`` is log cell kill per cycle at sensitivity 1, by mechanism.
 
-    ``toxicity`` is the share of patients with a grade 3+ event over a course, by organ class; ``burden`` the standing
-    low-grade toxicity in grades; ``discontinuation`` the share stopping for toxicity over a course.
-    ``carryover`` is the share of a cycle's drug level that is still there a cycle later; it matters where doses vary.
-    ``label_cycle_weeks`` is the cycle of the label (documentation); the environment steps in the card's cycles.
+    ``toxicity`` is the share of patients with a grade 3+ event over a course, by organ class; ``burden`` is the standing
+    low-grade toxicity in grades; ``discontinuation`` is the share who stop for toxicity over a course.
+    ``carryover`` is the share of a cycle's drug level that remains a cycle later; it matters where doses vary.
+    ``label_cycle_weeks`` is the label's cycle, for documentation only; the environment steps in the card's cycles.
     """
 
     name: Name
@@ -257,9 +266,9 @@ class Regimen(Sourced):
     infusions_per_cycle: NonNegative = 0
     visits_per_cycle: NonNegative
     drug_kgco2e_per_cycle: NonNegative = 0
-    carryover: Annotated[float, Field(ge=0, lt=1)] = 0
-    max_cycles: int | None = Field(default=None, ge=1)
-    max_ecog: int = Field(default=4, ge=0, le=4)
+    carryover: Annotated[Number, Field(ge=0, lt=1)] = 0
+    max_cycles: Whole | None = Field(default=None, ge=1)
+    max_ecog: Whole = Field(default=4, ge=0, le=4)
     kill: dict[Name, NonNegative] = {}
     toxicity: dict[Name, Probability] = {}
     burden: NonNegative = 0
@@ -268,21 +277,21 @@ class Regimen(Sourced):
 
     @property
     def active(self) -> bool:
-        """Whether it is an anti-cancer treatment: neither a holiday nor supportive care alone."""
+        """Whether it is an anti-cancer treatment, unlike a holiday or supportive care."""
         return bool(self.kill)
 
 
 class Acquired(Table):
-    """Cells of clone ``origin`` turn into this clone at ``per_cycle`` of their number."""
+    """In each cycle, a share ``per_cycle`` of the cells of clone ``origin`` turns into this clone."""
 
     origin: Name
-    per_cycle: Annotated[float, Field(ge=0, le=0.1)]
+    per_cycle: Annotated[Number, Field(ge=0, le=0.1)]
 
 
 class Clone(Sourced):
     """A subpopulation. ``resistance`` is the share of a mechanism's kill that it escapes.
 
-    ``log10_fraction`` is its share of the tumour at diagnosis, ``spread`` the between-patient sd in log10 units.
+    ``log10_fraction`` is its share of the tumour at diagnosis, ``spread`` the sd between patients, both in log10 units.
     """
 
     name: Name
@@ -290,15 +299,15 @@ class Clone(Sourced):
     resistance: dict[Name, Probability] = {}
     log10_fraction: Cases = (Case(value=0.0),)
     spread: NonNegative = 0
-    fitness_cost: Annotated[float, Field(ge=0, lt=1)] = 0
+    fitness_cost: Annotated[Number, Field(ge=0, lt=1)] = 0
     acquired: Acquired | None = None
 
 
 class Growth(Sourced):
     """Gompertz growth. ``per_cycle`` is the relative growth per cycle at ``reference_cm3``.
 
-    ``beyond_progression`` is the share of its kill that a regimen keeps once the tumour has progressed under it.
-    ``changeover_weeks`` pass between the last dose of one anti-cancer regimen and the first of another.
+    ``beyond_progression`` is the share of its kill that a regimen keeps after the tumour has progressed under it.
+    ``changeover_weeks`` is the time between the last dose of one anti-cancer regimen and the first of another.
     """
 
     capacity_cm3: Positive
@@ -313,20 +322,23 @@ class Growth(Sourced):
 
 
 class Immune(Sourced):
-    """The immune response: ``onset`` and ``waning`` per cycle, ``memory_half``: response at which waning is halved.
+    """The immune response. ``onset`` and ``waning`` are per cycle; at the response ``memory_half``, waning is halved.
 
-    ``shared`` is the correlation, between patients, of the sensitivity to every other immune mechanism with that to the
-    first: a tumour that immune cells do not enter answers to none of them.
+    ``shared`` is the correlation, between patients, of the sensitivity to each other immune mechanism with that to the
+    first. A tumour that immune cells do not enter responds to none of them.
     """
 
     onset: Probability
     waning: Probability
     memory_half: Positive
-    shared: Annotated[float, Field(ge=0, lt=1)] = 0
+    shared: Annotated[Number, Field(ge=0, lt=1)] = 0
 
 
 class Organ(Sourced):
-    """An organ class of toxicity. ``recovery`` per cycle; shares are of grade 3+ events; ``disutility`` per grade."""
+    """An organ class of toxicity.
+
+    ``recovery`` is per cycle, ``hospital_days`` and ``fatal`` (a share) are per grade 3+ event, and ``disutility`` is per grade.
+    """
 
     name: Name
     title: str
@@ -337,7 +349,7 @@ class Organ(Sourced):
 
 
 class Toxicity(Sourced):
-    """``onset_cycles``: e-folding time of the risk after a regimen starts; ``effects`` multiply every rate."""
+    """Toxicity. ``onset_cycles`` is the e-folding time of the risk after a regimen starts; ``effects`` multiply every rate."""
 
     onset_cycles: Positive
     spread: NonNegative
@@ -354,13 +366,13 @@ class Survival(Sourced):
     tumour_per_cycle: NonNegative
     burden_exponent: Positive
     per_ecog: Positive
-    per_failed_line: Annotated[float, Field(ge=1)]
+    per_failed_line: Annotated[Number, Field(ge=1)]
     spread: NonNegative
     effects: tuple[Effect, ...] = ()
 
 
 class Performance(Sourced):
-    """ECOG as a continuous state: ``variable`` at baseline, pulled by burden and toxicity at ``rate`` per cycle."""
+    """ECOG as a continuous state. It starts at ``variable``; burden and toxicity pull it at ``rate`` per cycle."""
 
     variable: Name
     burden_weight: NonNegative
@@ -381,7 +393,7 @@ class Utility(Sourced):
 
 
 class Test(Sourced):
-    """A diagnostic test. ``access`` is the variable that says whether it is done; the result comes after the turnaround."""
+    """A diagnostic test. The variable ``access`` says whether it is done. The result comes after the turnaround."""
 
     name: Name
     title: str
@@ -390,13 +402,13 @@ class Test(Sourced):
     delay: Name | None = None
     kgco2e: NonNegative
     cost_usd: NonNegative
-    repeated_at_progression: bool = False
+    repeated_at_progression: Truth = False
 
 
 class Workup(Sourced):
-    """What can be ordered beside the card's tests.
+    """What can be ordered besides the card's tests.
 
-    ``ctdna_detection``: log10 molecules per ml from which sequencing sees the tumour.
+    ``ctdna_detection`` is the level, in log10 molecules per ml, from which sequencing detects the tumour.
     ``longest_interval_cycles`` is the longest time between two visits.
     """
 
@@ -405,32 +417,32 @@ class Workup(Sourced):
     ctdna_detection: NonNegative
     ct_cost_usd: NonNegative
     mri_cost_usd: NonNegative
-    longest_interval_cycles: int = Field(ge=1, le=12)
+    longest_interval_cycles: Whole = Field(ge=1, le=12)
 
 
 class Observation(Sourced):
-    """How the patient is watched. Errors are relative sd, that of ctDNA and its spread on the log and log10 scale.
+    """How the patient is monitored. Errors are relative sd, except that ctDNA's is a log sd and its spread a log10 sd.
 
     ``unscheduled`` is the probability per cycle that a tumour past RECIST's limit is noticed, and scanned, between scans.
-    Where ``not_measurable`` holds, a trial counts no response, whatever the tumour does.
+    Where ``not_measurable`` holds, trials count no response, whatever the tumour does.
     """
 
-    scan_every_cycles: int = Field(ge=1)
+    scan_every_cycles: Whole = Field(ge=1)
     unscheduled: Probability
     not_measurable: str = ""
-    scan_error: Annotated[float, Field(ge=0, le=0.25)]
+    scan_error: Annotated[Number, Field(ge=0, le=0.25)]
     new_lesion: NonNegative
     ctdna_error: NonNegative
     ctdna_spread: NonNegative
-    laboratory_error: Annotated[float, Field(ge=0, le=0.15)]
+    laboratory_error: Annotated[Number, Field(ge=0, le=0.15)]
     marker_detection: Probability
 
 
 class Access(Sourced):
     """The variables through which social position acts: days from diagnosis to treatment, and the share of tablets taken.
 
-    A journey starts ``usual_delay_days`` after diagnosis; what a patient waits beyond that, the tumour is untreated.
-    ``travel_km`` is the way to the clinic and back.
+    A journey starts ``usual_delay_days`` after diagnosis. If a patient waits longer, the tumour stays untreated until then.
+    ``travel_km`` is the distance to the clinic and back.
     """
 
     treatment_delay: Name
@@ -440,10 +452,10 @@ class Access(Sourced):
 
 
 class Footprint(Sourced):
-    """kg CO2e of one item. ``grid_share`` of it is electricity, at the intensity of the zone it was ``measured_in``.
+    """kg CO2e of one item. A share ``grid_share`` is electricity, at the grid intensity of the zone ``measured_in``.
 
-    A visit and an infusion are those of the clinic, without the patient's travel. A prompt asks a language model, an
-    inference a small one.
+    Visits and infusions are the clinic's part, without the patient's travel. A prompt is a query to a language model, an
+    inference one to a small model.
     """
 
     item: Literal["visit", "infusion", "ct", "mri", "blood_panel", "bed_day", "km", "prompt", "inference"]
@@ -457,10 +469,10 @@ Level = Literal["A", "B", "C", "D", "E"]
 
 
 class Rule(Sourced):
-    """A guideline statement: for patients of whom ``when`` is known, at these lines, ``regimen`` has this status."""
+    """A guideline statement: for patients for whom ``when`` is known to hold, at these lines, ``regimen`` has this status."""
 
     regimen: Name
-    lines: tuple[int, ...] = ()
+    lines: tuple[Annotated[Whole, Field(ge=1)], ...] = ()
     when: str = ""
     status: Status
     level: Level
@@ -470,15 +482,15 @@ class Rule(Sourced):
 class Expert(Sourced):
     """One voice of the panel: which recommendations a physician of this kind accepts.
 
-    Rules of one of the statuses ``accepts`` and at least evidence ``level`` are accepted; with ``early``, also at other lines
-    than the rule's. Patients of whom ``frail`` holds get no regimen with more than ``max_toxicity`` grade 3+ events.
+    The expert accepts rules with a status in ``accepts`` and evidence of at least ``level``; with ``early``, also at lines
+    other than the rule's. Patients for whom ``frail`` holds get no regimen with a grade 3+ share above ``max_toxicity``.
     """
 
     name: Name
     title: str
     accepts: tuple[Status, ...] = Field(min_length=1)
     level: Level
-    early: bool = False
+    early: Truth = False
     max_toxicity: Probability = 1
     frail: str = ""
 
@@ -486,7 +498,7 @@ class Expert(Sourced):
 class Reward(Sourced):
     """Weights that turn each term into quality-adjusted life years.
 
-    Per quality-adjusted life year, per guideline point, per nat of divergence, and per tonne CO2e.
+    They are per quality-adjusted life year, per guideline point, per nat of divergence, and per tonne CO2e.
     """
 
     outcome: NonNegative
@@ -496,10 +508,10 @@ class Reward(Sourced):
 
 
 class Inverse(Sourced):
-    """Weights of what decisions are inferred by from an observed course (:mod:`onco_gym.verification`).
+    """Weights for inferring decisions from an observed course (:mod:`onco_gym.verification`).
 
-    ``mismatch`` multiplies the misfit of scans, ctDNA and toxicity, in nats; ``guideline`` is lost by a cycle that no expert
-    would accept, ``consistency`` by a change of regimen, both in nats.
+    ``mismatch`` multiplies the misfit of scans, ctDNA and toxicity, in nats. ``guideline`` is the cost of a cycle that no
+    expert would accept, ``consistency`` that of a change of regimen, both in nats.
     """
 
     mismatch: NonNegative
@@ -508,32 +520,32 @@ class Inverse(Sourced):
 
 
 class Arm(Sourced):
-    """One arm of a published trial. Percentages are shares (0..1); times are months; blank means not reported.
+    """One arm of a published trial. Percentages are shares (0..1), times are in months, and missing keys were not reported.
 
-    ``protocol`` and ``prior`` are regimens in order, separated by ``>``; see :mod:`onco_gym.cards.protocols`. What follows
-    the trial's own regimen stands for later treatment; a share such as ``osimertinib(31%)`` is the crossover.
-    ``scan_weeks`` are the weeks between scans, the last repeated: ``[6, 6, 9]`` scans at weeks 6, 12, 21, 30, ...
+    ``protocol`` and ``prior`` are regimens in order, separated by ``>``; see :mod:`onco_gym.cards.protocols`. Regimens after
+    the trial's own stand for later treatment; a share such as ``osimertinib(31%)`` is the crossover.
+    ``scan_weeks`` are the weeks between scans, with the last one repeated: ``[6, 6, 9]`` scans at weeks 6, 12, 21, 30, ...
     """
 
     trial: str
-    year: int = Field(ge=1980, le=2100)
+    year: Whole = Field(ge=1980, le=2100)
     population: str
     published_population: str
-    line: int = Field(ge=1, le=4)
+    line: Whole = Field(ge=1, le=4)
     prior: str = ""
     protocol: str
-    control: bool
+    control: Truth
     use: Literal["fit", "check"]
-    n: int | None = Field(default=None, ge=1)
+    n: Whole | None = Field(default=None, ge=1)
     response: Probability | None = None
     pfs_months: Positive | None = None
-    pfs_interval: tuple[float, float] | None = None
+    pfs_interval: tuple[Number, Number] | None = None
     os_months: Positive | None = None
-    os_interval: tuple[float, float] | None = None
+    os_interval: tuple[Number, Number] | None = None
     pfs_hazard_ratio: Positive | None = None
-    pfs_hazard_ratio_interval: tuple[float, float] | None = None
+    pfs_hazard_ratio_interval: tuple[Number, Number] | None = None
     os_hazard_ratio: Positive | None = None
-    os_hazard_ratio_interval: tuple[float, float] | None = None
+    os_hazard_ratio_interval: tuple[Number, Number] | None = None
     grade3: Probability | None = None
     discontinuation: Probability | None = None
     adverse_events: Literal["", "all_cause", "treatment_related"] = ""
@@ -547,17 +559,17 @@ class Arm(Sourced):
 
 
 class Calibration(Table):
-    """What a card's figures were last fitted on, by ``onco-gym calibrate``: written by it, not by hand."""
+    """What a card's figures were last fitted on. ``onco-gym calibrate`` writes this table; do not edit it by hand."""
 
     trials: tuple[str, ...]
-    patients: int = Field(ge=1)
-    seed: int = Field(ge=0)
-    rounds: int = Field(ge=0)
+    patients: Whole = Field(ge=1)
+    seed: Whole = Field(ge=0)
+    rounds: Whole = Field(ge=0)
     loss: NonNegative
 
 
 class Card(Table):
-    """A disease. See CONTRIBUTING.md for how to write one. Hashable, so that what is made of it can be cached."""
+    """A disease. CONTRIBUTING.md says how to write a card. Cards are hashable, so that results can be cached."""
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -566,9 +578,9 @@ class Card(Table):
     title: str
     summary: str
     cycle_weeks: Positive
-    horizon_cycles: int = Field(ge=2, le=2000)
+    horizon_cycles: Whole = Field(ge=2, le=2000)
     grid_zone: str = Field(pattern=r"^[A-Z]{3}$")
-    clinic_hour: int = Field(ge=0, le=23)
+    clinic_hour: Whole = Field(ge=0, le=23)
     sources: dict[Name, Source]
     variables: tuple[AnyVariable, ...] = Field(min_length=1)
     mechanisms: tuple[Mechanism, ...] = Field(min_length=1)

@@ -1,61 +1,71 @@
-"""Commands on agents: train, export."""
+"""Commands that make agents: train, export."""
 
 import argparse
-import warnings
 from dataclasses import replace
-from pathlib import Path
 
-import gymnasium as gym
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from onco_gym.cli.arguments import ENVIRONMENT, add_environment, add_out, add_quiet, add_seed, whole
+from onco_gym.cli.parser import Commands, UsageError
+from onco_gym.cli.screen import progress_bar
+from onco_gym.interfaces.registry import Environment, find_environment
 
-from onco_gym.cli.common import UsageError, console, resolve
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    about = "Train a policy by PPO, in JAX."
+    parser = commands.add(train_command, about, "train NSCLC --imitate guideline --out policy.onnx", agents=True)
+    add_environment(parser)
+    text = "learn to decide as this agent first (see below), and train on from there"
+    parser.add_argument("--imitate", metavar="AGENT", help=text)
+    text = "environment steps; by default 10000000"
+    parser.add_argument("--steps", type=whole(1, 10**12), default=10_000_000, metavar="N", help=text)
+    add_seed(parser, "the same policy", high=2**31 - 1)
+    add_out(parser, "POLICY.onnx", "where to write the policy", ".onnx")
+    add_quiet(parser)
+
+    about = "Write a model of Stable-Baselines3 as an ONNX policy file. The model is unpickled, so use one you trust."
+    parser = commands.add(export_command, about, "export model.zip --env NSCLC --out policy.onnx")
+    parser.add_argument("model", metavar="MODEL.zip", help="the model, as its save() wrote it")
+    parser.add_argument("--env", required=True, metavar="ID", help=ENVIRONMENT)
+    text = "statistics of VecNormalize; by default vecnormalize.pkl beside the model, if it exists"
+    parser.add_argument("--vecnormalize", metavar="FILE", help=text)
+    add_out(parser, "POLICY.onnx", "where to write the policy", ".onnx")
 
 
 def train_command(arguments: argparse.Namespace) -> None:
     """Train a policy by PPO in JAX."""
-    key, card = _policy_for(arguments.id, arguments.out)
-    errors = console(stderr=True)
-    columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("compiling", total=arguments.steps)
+    found = _with_one_reward(arguments.id)
+    with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.agents import load_agent, ppo, save_mlp_onnx
         from onco_gym.agents.cloning import clone
         from onco_gym.interfaces.engine import make_engine
 
-        def report(progress: ppo.Progress) -> None:
-            bar.update(task, completed=progress.steps, description=f"return {progress.mean_return:.3f} while exploring")
-
-        engine = make_engine(card, kind=gym.spec(key).kwargs.get("kind", "regimen"))
-        settings, start = ppo.Settings(steps=arguments.steps), None
+        engine = make_engine(found.card, kind=found.kind)
+        settings, start = ppo.PpoSettings(steps=arguments.steps), None
         if arguments.imitate:
-            bar.update(task, description=f"imitating {arguments.imitate}")
-            start = clone(engine, load_agent(engine, arguments.imitate, arguments.seed), seed=arguments.seed)
-            settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps: there is something to lose
-        agent = ppo.train(engine, settings, arguments.seed, report, start)
-        save_mlp_onnx(arguments.out, agent.layers, engine)
-    print(f"wrote {arguments.out} for {key}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
+            progress(f"watching {arguments.imitate}", 0, 0)
+            teacher = load_agent(engine, arguments.imitate, arguments.seed)
+            start = clone(engine, teacher, seed=arguments.seed, progress=progress)
+            settings = replace(settings, rate=4e-4, entropy=0.004)  # smaller steps, because there is something to lose
+        progress("compiling the training", 0, 0)
+        agent = ppo.train(engine, settings, arguments.seed, progress, start)
+        save_mlp_onnx(arguments.out, engine, agent.layers)
+    print(f"wrote {arguments.out} for {engine.id}; evaluate it: onco-gym evaluate {arguments.out} --env {arguments.id}")
 
 
 def export_command(arguments: argparse.Namespace) -> None:
     """Write a model of Stable-Baselines3 as an ONNX policy file."""
-    key, card = _policy_for(arguments.env, arguments.out)
-    from onco_gym.agents.loading import export
+    found = _with_one_reward(arguments.env)
+    from onco_gym.agents import export
     from onco_gym.interfaces.engine import make_engine
 
-    kind = gym.spec(key).kwargs.get("kind", "regimen")
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always", UserWarning)
-        export(arguments.model, arguments.out, make_engine(card, kind=kind), arguments.vecnormalize)
-    for text in dict.fromkeys(str(one.message) for one in heard if one.category is UserWarning):
-        console(stderr=True).print(f"onco-gym: {text}", markup=False, soft_wrap=True)
-    print(f"wrote {arguments.out} for {key}; on simulated patients it chooses what {arguments.model} chooses")
+    engine = make_engine(found.card, kind=found.kind)
+    export(arguments.out, engine, arguments.model, arguments.vecnormalize)
+    print(f"wrote {arguments.out} for {engine.id}; on simulated patients it chooses what {arguments.model} chooses")
 
 
-def _policy_for(environment: str, out: Path) -> tuple[str, str]:
-    """The environment's id and card, if a policy for it can be written to ``out``."""
-    key, card = resolve(environment)
-    if "/mo-" in key:
-        raise UsageError(f"{key} has a vector of rewards: expected an environment with one reward, whose weights you can choose")
-    if out.suffix != ".onnx":
-        raise UsageError(f"{str(out)!r}: a policy file ends in .onnx")
-    return key, card
+def _with_one_reward(text: str) -> Environment:
+    """The environment that ``text`` names, if a policy can be trained for it."""
+    found = find_environment(text)
+    if found.multi_objective:
+        raise UsageError(f"{found.id} has a vector of rewards: expected an environment with one reward")
+    return found

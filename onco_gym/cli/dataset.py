@@ -1,36 +1,46 @@
-"""The command that writes datasets."""
+"""Commands about datasets: dataset."""
 
 import argparse
 
-from rich.progress import Progress
+from onco_gym.cli.arguments import add_agent, add_episodes, add_quiet, add_seed, add_workers, workers_of
+from onco_gym.cli.parser import Commands
+from onco_gym.cli.screen import console, make_table, progress_bar
+from onco_gym.interfaces.registry import find_environment
 
-from onco_gym.cli.common import console, make_table, resolve
-from onco_gym.interfaces.registry import NAMESPACE
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    about = "Write the episodes of an agent as a Minari dataset, for offline learning."
+    example = "dataset clinician --env NSCLC -n 5000 --name oncology/nsclc/clinician-v0"
+    parser = commands.add(dataset_command, about, example, agents=True)
+    add_agent(parser)
+    add_episodes(parser, 5000)
+    add_seed(parser, "the same dataset")
+    parser.add_argument("--name", metavar="NAME", help="name of the dataset; by default oncology/ENVIRONMENT/AGENT-v0")
+    text = "folder of datasets; by default MINARI_DATASETS_PATH or ~/.minari/datasets"
+    parser.add_argument("--root", metavar="DIR", help=text)
+    parser.add_argument("--overwrite", action="store_true", help="replace a dataset of the same name")
+    add_workers(parser)
+    add_quiet(parser)
 
 
 def dataset_command(arguments: argparse.Namespace) -> None:
-    """Write an agent's episodes as a Minari dataset."""
-    key, card = resolve(arguments.id)
-    errors = console(stderr=True)
-    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("compiling", total=None)
+    """Write the episodes of an agent as a Minari dataset."""
+    found, where = find_environment(arguments.env), workers_of(arguments)
+    with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.evaluation.dataset import write_dataset
 
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"{arguments.episodes} episodes")
-
         written = write_dataset(
-            key,
+            found.id,
             arguments.agent,
-            arguments.episodes,
+            arguments.n,
             arguments.seed,
             arguments.name,
-            arguments.engine,
-            arguments.address,
-            progress,
-            options={"card": card} if key == f"{NAMESPACE}/Card-v0" else None,
+            progress=progress,
+            options={"card": found.card},
             root=arguments.root,
             overwrite=arguments.overwrite,
+            **where,
         )
     means = written.mean_return if isinstance(written.mean_return, list) else [written.mean_return]
     rows = [
@@ -40,4 +50,4 @@ def dataset_command(arguments: argparse.Namespace) -> None:
         ("load it with", f"minari.load_dataset({written.dataset_id!r})"),
         ("files", str(written.path)),
     ]
-    console().print(make_table(f"{key}, agent {arguments.agent}", ("", ""), rows))
+    console().print(make_table(f"{found.id}, agent {arguments.agent}", ("", ""), rows))

@@ -1,87 +1,149 @@
-"""Commands on evaluations."""
+"""Commands that measure agents: rollout, evaluate, yardstick."""
 
 import argparse
-import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import gymnasium as gym
-from rich.progress import Progress
+from onco_gym.cli.arguments import (
+    add_agent,
+    add_environment,
+    add_episodes,
+    add_html,
+    add_json,
+    add_quiet,
+    add_seed,
+    add_workers,
+    workers_of,
+)
+from onco_gym.cli.parser import Commands, UsageError
+from onco_gym.cli.screen import console, make_table, progress_bar, wrote
+from onco_gym.interfaces.registry import find_environment
 
-from onco_gym.cli.common import COLUMNS, UsageError, console, make_table, resolve
+if TYPE_CHECKING:
+    from onco_gym.evaluation import Evaluation
+
+CHANCE = "the same patients and the same chance"
+
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    about = "Run an agent on many patients and show how they fared."
+    parser = commands.add(rollout_command, about, "rollout guideline --env NSCLC -n 1000 --json figures.json", agents=True)
+    add_agent(parser)
+    add_episodes(parser, 1000)
+    add_seed(parser, CHANCE)
+    parser.add_argument("--cohort", metavar="FILE.parquet", help="draw the patients from this file")
+    add_json(parser)
+    add_quiet(parser)
+
+    about = "Evaluate an agent beside the random and the guideline agent, with intervals."
+    parser = commands.add(evaluate_command, about, "evaluate clinician --env NSCLC -n 2000 --html report.html", agents=True)
+    add_agent(parser)
+    add_episodes(parser, 1000)
+    add_seed(parser, CHANCE)
+    text = "evaluate these agents too, on the same patients"
+    parser.add_argument("--compare", nargs="+", action="extend", default=[], metavar="AGENT", help=text)
+    text = "do not ask about the twins of patients, which takes longer than all the rest"
+    parser.add_argument("--no-fairness", action="store_true", help=text)
+    add_json(parser)
+    add_html(parser)
+    add_workers(parser)
+    add_quiet(parser)
+
+    about = "Measure the planner, which is 100 of the score, and keep the result beside the card. This takes minutes."
+    parser = commands.add(yardstick_command, about, "yardstick NSCLC")
+    add_environment(parser)
+    add_episodes(parser, 1536)
+    add_seed(parser, CHANCE, default=10_000_000)
+    text = "instead, train the network that tells verification which regimens to try"
+    parser.add_argument("--network", action="store_true", help=text)
+    add_quiet(parser)
+
+
+def rollout_command(arguments: argparse.Namespace) -> None:
+    """Run an agent on many patients."""
+    found = find_environment(arguments.env)
+    if arguments.cohort and not Path(arguments.cohort).is_file():
+        raise UsageError(f"there is no cohort file {arguments.cohort!r}")
+    with progress_bar(quiet=arguments.quiet) as progress:
+        from onco_gym.agents import load_agent, rollout
+        from onco_gym.evaluation import summarise_rollout
+        from onco_gym.evaluation.tables import rollout_rows
+        from onco_gym.foundation.files import write_json
+        from onco_gym.interfaces.engine import make_engine
+
+        engine = make_engine(found.card, arguments.cohort, kind=found.kind)
+        agent = load_agent(engine, arguments.agent, arguments.seed)
+        summary = summarise_rollout(engine, rollout(engine, agent, arguments.n, arguments.seed, progress))
+    title = f"{engine.card.title}, agent {arguments.agent}, seed {arguments.seed}; 95% intervals"
+    console().print(make_table(title, ("", ""), rollout_rows(summary)))
+    if arguments.json:
+        asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
+        write_json(arguments.json, {**asked, **summary.to_json()})
+        wrote(arguments.json)
 
 
 def evaluate_command(arguments: argparse.Namespace) -> None:
     """Evaluate agents on the same patients."""
-    key, card = resolve(arguments.env)
-    if arguments.address and arguments.engine == "local":
-        raise UsageError("--address needs --engine ray")
-    kind = gym.spec(key).kwargs.get("kind", "regimen")
+    found, where = find_environment(arguments.env), workers_of(arguments)
     asked = list(dict.fromkeys([arguments.agent, *arguments.compare]))
-    errors = console(stderr=True)
-    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("compiling", total=None)
-        from onco_gym.evaluation import REFERENCE, evaluate_all, write_report
-        from onco_gym.evaluation.figures import RANDOM, make_named
-        from onco_gym.evaluation.tables import fairness_rows, rows
-        from onco_gym.foundation.files import replacing
+    with progress_bar(quiet=arguments.quiet) as progress:
+        from onco_gym.agents import load_agent
+        from onco_gym.evaluation import evaluate_all, write_report
+        from onco_gym.evaluation.figures import GUIDELINE, RANDOM
+        from onco_gym.foundation.files import write_json
+        from onco_gym.interfaces.engine import make_engine
 
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"{arguments.episodes} patients")
-
-        named = list(dict.fromkeys([*asked, RANDOM, REFERENCE]))
-        environment = card if card.endswith(".toml") else key
+        engine = make_engine(found.card, kind=found.kind)
+        named = list(dict.fromkeys([*asked, RANDOM, GUIDELINE]))
         fairness = [] if arguments.no_fairness else asked
-        found = evaluate_all(
-            named, environment, kind, arguments.episodes, arguments.seed, fairness, arguments.engine, arguments.address, progress
-        )
+        first, *others = evaluate_all(engine, named, arguments.n, arguments.seed, fairness, progress=progress, **where)
+        if arguments.json:
+            compared = {"compared": [one.to_json() for one in others]} if others else {}
+            write_json(arguments.json, {**first.to_json(), **compared})
         if arguments.html:
-            bar.update(task, description="drawing")
-            engine, agent = make_named(arguments.agent, environment, kind, arguments.seed)
-            write_report(arguments.html, found, engine, agent)
-    if arguments.json:
-        figures = found[0].to_json()
-        if len(found) > 1:
-            figures["compared"] = [one.to_json() for one in found[1:]]
-        with replacing(arguments.json) as temporary:
-            temporary.write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n")
-    screen = console()
-    title = f"{key if environment == key else card}, {arguments.episodes:,} patients, seed {arguments.seed}; 95% intervals"
-    screen.print(make_table(title, ("", *named), rows(found)))
+            progress("drawing", 0, 0)
+            write_report(arguments.html, [first, *others], engine, load_agent(engine, arguments.agent, arguments.seed))
+    _print_evaluations([first, *others])
+    for path in filter(None, (arguments.json, arguments.html)):
+        wrote(path)
+
+
+def _print_evaluations(found: "list[Evaluation]") -> None:
+    from onco_gym.evaluation.tables import fairness_rows, rows
+
+    screen, first = console(), found[0]
+    title = f"{first.stamp.environment}, {first.episodes:,} patients, seed {first.seed}; 95% intervals"
+    screen.print(make_table(title, ("", *(one.agent for one in found)), rows(found)))
     for one in found:
         if one.fairness is not None:
             title = f"Fairness of {one.agent}: {one.fairness.patients:,} patients and their twins"
             head = ("attribute", "effect", "nats, less chance", "decisions that change", "starts of a line that change")
             screen.print(make_table(title, head, fairness_rows(one)))
-    if arguments.html:
-        screen.print(f"wrote {arguments.html}", markup=False)
 
 
 def yardstick_command(arguments: argparse.Namespace) -> None:
-    """Measure how far the planner gets beyond the guideline, or train the network of a card; the result is kept beside it."""
-    card = resolve(arguments.id)[1]
+    """Measure how far the planner gets beyond the guideline, or train the network of a card. The result is kept beside it."""
+    card = find_environment(arguments.id).card
     if card.endswith(".toml"):
         raise UsageError(f"{card}: yardsticks and networks are kept for shipped cards only; others are scored by the guideline")
-    errors = console(stderr=True)
-    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("compiling", total=None)
+    with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.evaluation.yardsticks import measure, write_yardstick, yardstick_file
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification.amortised import network_file, train, write_network
 
         engine = make_engine(card)
         if arguments.network:
-            network = train(engine, on_stage=lambda stage, share: bar.update(task, description=stage, completed=share, total=1.0))
-            write_network(network_file(card), network)
-            said = f"wrote {network_file(card)}"
+            write_network(network_file(card), train(engine, progress=progress))
         else:
-
-            def progress(done: int, of: int) -> None:
-                bar.update(task, description="patients", completed=done, total=of)
-
-            found = measure(engine, arguments.episodes, arguments.seed, progress)
+            found = measure(engine, arguments.n, arguments.seed, progress)
             write_yardstick(yardstick_file(card), found)
-            value, low, high = found.gain
-            said = (
-                f"{arguments.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the "
-                f"planner gains {value:.3f} [{low:.3f}, {high:.3f}]; the guideline's score is {100 / found.reach:.1f}"
-            )
-    console().print(said, markup=False, soft_wrap=True)
+    if arguments.network:
+        wrote(network_file(card))
+        return
+    value, low, high = found.gain
+    print(
+        f"{engine.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the planner "
+        f"gains {value:.3f} ({low:.3f} to {high:.3f}); the score of the guideline is {100 / found.reach:.1f}"
+    )
+    wrote(yardstick_file(card))

@@ -1,57 +1,136 @@
-"""Commands on trials: trial, calibrate, design."""
+"""Commands about trials: trial, calibrate, design."""
 
 import argparse
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 import onco_gym
-from onco_gym.cli.common import UsageError, console, make_table, resolve
+from onco_gym.cli.arguments import (
+    add_environment,
+    add_json,
+    add_out,
+    add_patients,
+    add_plot,
+    add_quiet,
+    add_seed,
+    add_workers,
+    number,
+    weeks,
+    whole,
+    workers_of,
+)
+from onco_gym.cli.parser import Commands, Parser, UsageError
+from onco_gym.cli.screen import console, make_table, note, progress_bar, wrote
+from onco_gym.foundation.files import write_json
+from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
-    from onco_gym.trials.design import Effect, Score
+    from onco_gym.trials.design import Candidate, ParameterEffect, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
     from onco_gym.trials.statistics import Interval
     from onco_gym.trials.trial import TrialResult
 
-
-@contextmanager
-def _bar(text: str, total: int | None) -> Iterator[tuple[Callable[[], None], Callable[[str], None]]]:
-    """A progress bar on standard error: a function that moves it by one, and one that changes its text."""
-    errors = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda: bar.advance(task), lambda text: bar.update(task, description=text)
+OUTCOMES = ("pfs_months", "os_months", "response", "grade3", "qalys")
+"""Outcomes for which a design can show the sensitivity."""
+MONTHS = number(1, 600)
 
 
-def _write_json(path: Path, content: Any) -> None:
-    from onco_gym.foundation.files import replacing
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    _register_trial(commands)
+    _register_calibrate(commands)
+    _register_design(commands)
 
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-    print(f"wrote {path}")
+
+def _register_trial(commands: Commands) -> None:
+    example = "trial NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --plot km.png"
+    parser = commands.add(trial_command, "Simulate a trial.", example)
+    add_environment(parser)
+    text = "who is in the trial, such as 'EGFR_L858R and ecog <= 1'; by default everybody"
+    parser.add_argument("--population", default="", metavar="EXPR", help=text)
+    text = "regimens in order, such as 'gefitinib_erlotinib > osimertinib(31%%)'; the other arms are compared with the last"
+    _add_regimens(parser, text)
+    add_patients(parser, 1000, low=2, about="patients per arm")
+    add_seed(parser, "the same trial")
+    parser.add_argument("--months", type=MONTHS, default=60.0, help="follow-up; by default 60")
+    text = "weeks between scans, the last repeated: 9, or 6,6,9; by default as on the card"
+    parser.add_argument("--scan-weeks", type=weeks, default=(), metavar="WEEKS", help=text)
+    text = "give every arm patients of its own; by default arms share patients and chance"
+    parser.add_argument("--independent", action="store_true", help=text)
+    text = "let the intervals include chance only, not the uncertain figures of the card"
+    parser.add_argument("--no-ensemble", action="store_true", help=text)
+    add_json(parser, "also write all figures and curves to this file")
+    add_plot(parser, "also draw Kaplan-Meier curves")
+    add_quiet(parser)
+
+
+def _register_calibrate(commands: Commands) -> None:
+    about = "Fit the figures of a card to its published arms and write them back, or compare them with --check."
+    parser = commands.add(calibrate_command, about, "calibrate NSCLC --check")
+    add_environment(parser)
+    text = "fit nothing: simulate every published arm and show it beside what was published"
+    parser.add_argument("--check", action="store_true", help=text)
+    text = "fit nothing: draw the ensemble of a fitted card again"
+    parser.add_argument("--ensemble", action="store_true", help=text)
+    add_patients(parser, 1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
+    add_seed(parser, "the same result for the same card", default=1, high=2**32 - 1)
+    text = "most rounds of a fit; by default 12. A fit that was interrupted goes on where it stopped"
+    parser.add_argument("--rounds", type=whole(1, 1000), default=12, metavar="N", help=text)
+    add_out(parser, "FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
+    add_json(parser, "with --check: also write all figures to this file")
+    add_plot(parser, "with --check: also draw what was simulated against what was published")
+    add_workers(parser)
+    add_quiet(parser)
+
+
+def _register_design(commands: Commands) -> None:
+    example = "design NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --power 0.9"
+    about = "Choose among protocols, find the sample size, and show which figures the answer depends on."
+    parser = commands.add(design_command, about, example)
+    add_environment(parser)
+    text = "who could be in the trial; each of several populations is tried; by default everybody"
+    parser.add_argument("--population", action="append", metavar="EXPR", help=text)
+    _add_regimens(parser, "a candidate, such as 'gefitinib_erlotinib > osimertinib'; the last arm is the control")
+    add_patients(parser, 1600, low=100, about="patients in the last round")
+    add_seed(parser, "the same answer")
+    parser.add_argument("--endpoint", choices=("pfs", "os"), default="pfs", help="what the trial tests; by default pfs")
+    parser.add_argument("--power", type=number(0.05, 0.99), default=0.8, help="the power wanted; by default 0.8")
+    text = "months over which patients enter; by default 18"
+    parser.add_argument("--accrual", type=MONTHS, default=18.0, metavar="MONTHS", help=text)
+    text = "months after the last patient has entered; by default 12"
+    parser.add_argument("--follow-up", type=MONTHS, default=12.0, metavar="MONTHS", help=text)
+    text = "trials simulated for each size; by default 300"
+    parser.add_argument("--repeats", type=whole(50, 10_000), default=300, metavar="N", help=text)
+    text = f"show which uncertain figures this depends on: {', '.join(OUTCOMES)}"
+    parser.add_argument("--sensitivity", choices=OUTCOMES, metavar="OUTCOME", help=text)
+    text = "with --sensitivity: base samples; by default 32"
+    parser.add_argument("--samples", type=int, choices=(8, 16, 32, 64, 128, 256), default=32, metavar="N", help=text)
+    add_json(parser)
+    add_quiet(parser)
+
+
+def _add_regimens(parser: Parser, arms: str) -> None:
+    """Add the options that name regimens."""
+    text = "regimens that failed before, such as 'platinum_pemetrexed > docetaxel'"
+    parser.add_argument("--prior", default="", metavar="REGIMENS", help=text)
+    parser.add_argument("--arm", action="append", required=True, metavar="REGIMENS", help=arms)
 
 
 def _ensemble(name: str, card: "Card") -> "Ensemble | None":
-    """The card's ensemble; a warning where it has none that fits."""
+    """The ensemble of the card, or None with a note if it has none that fits."""
     from onco_gym.trials.ensemble import StaleError, ensemble_file, load_ensemble
 
     try:
         found = load_ensemble(card, ensemble_file(name))
     except StaleError as error:
-        console(stderr=True).print(f"note: {error}", markup=False)
+        note(str(error))
         return None
     if found is None:
-        text = f"note: {card.id} has no ensemble: intervals leave out what we do not know (onco-gym calibrate draws one)"
-        console(stderr=True).print(text, markup=False)
+        note(f"{card.id} has no ensemble: intervals leave out the uncertainty of its figures (onco-gym calibrate draws one)")
     return found
 
 
@@ -68,9 +147,10 @@ def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
     return f"{estimate.value:.0%} ({low:.0%} to {high:.0%})"
 
 
-def _ratio(estimate: "Interval", wider: tuple[float, float] | None) -> str:
-    low, high = wider or (estimate.low, estimate.high)
-    return f"{estimate.value:.2f} ({low:.2f} to {high:.2f})"
+def _ratio(estimate: "Interval") -> str:
+    if math.isnan(estimate.value):
+        return "unknown"
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
 # ------------------------------------------------------------------------------------------------ trial
@@ -78,19 +158,14 @@ def _ratio(estimate: "Interval", wider: tuple[float, float] | None) -> str:
 
 def trial_command(arguments: argparse.Namespace) -> None:
     """Simulate a trial."""
-    name = resolve(arguments.id)[1]
+    name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
     from onco_gym.trials import Setting, as_json, run_trial
 
     ensemble = None if arguments.no_ensemble else _ensemble(name, card)
     members = ensemble.members(card) if ensemble else []
     setting = Setting(arguments.population, arguments.prior, arguments.scan_weeks)
-    with _bar("compiling", len(arguments.arm) * (2 + len(members) if members else 1)) as (move, say):
-
-        def on_arm() -> None:
-            say(f"{arguments.n} patients an arm")
-            move()
-
+    with progress_bar(quiet=arguments.quiet) as progress:
         result = run_trial(
             card,
             setting,
@@ -100,20 +175,21 @@ def trial_command(arguments: argparse.Namespace) -> None:
             months=arguments.months,
             independent=arguments.independent,
             ensemble=members,
-            on_arm=on_arm,
+            progress=progress,
         )
-    _print_trial(card, result, bool(members))
+    _print_trial(card, result)
     if arguments.json:
-        _write_json(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
+        write_json(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
+        wrote(arguments.json)
     if arguments.plot:
         from onco_gym.trials.plots import kaplan_meier, save
 
         before = f", after {setting.prior}" if setting.prior else ""
         save(kaplan_meier(result, f"{card.title}: {setting.population or 'everybody'}{before}"), arguments.plot)
-        print(f"wrote {arguments.plot}")
+        wrote(arguments.plot)
 
 
-def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
+def _print_trial(card: "Card", result: "TrialResult") -> None:
     columns = ("arm", "PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
     rows = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
@@ -129,22 +205,17 @@ def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
         )
     before = f", after {result.setting.prior}" if result.setting.prior else ""
     title = (
-        f"{card.title}: {result.setting.population or 'everybody'}{before}; {result.n} patients an arm, {result.months:g} months"
+        f"{card.title}: {result.setting.population or 'everybody'}{before}; {result.n} patients per arm, {result.months:g} months"
     )
     screen = console()
     screen.print(make_table(title, columns, rows))
     if len(result.arms) > 1:
-        ratios = [
-            (arm.name, _ratio(pfs, wider.get("pfs_hazard_ratio")), _ratio(overall, wider.get("os_hazard_ratio")))
-            for arm, pfs, overall, wider in zip(
-                result.arms, result.pfs_hazard_ratios, result.os_hazard_ratios, result.ratio_uncertainty, strict=False
-            )
-        ]
+        pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
+        ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
         screen.print(
             make_table(f"Hazard ratios against {result.arms[-1].name}", ("arm", "progression or death", "death"), ratios)
         )
-    meaning = "chance and uncertain figures of the card" if uncertain else "chance only"
-    screen.print(f"95% intervals include {meaning}. Simulated patients: research software, not for treating patients.")
+    screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
@@ -152,10 +223,10 @@ def _print_trial(card: "Card", result: "TrialResult", uncertain: bool) -> None:
 
 def calibrate_command(arguments: argparse.Namespace) -> None:
     """Fit a card to its published arms, or show how well it reproduces them."""
-    name = resolve(arguments.id)[1]
+    name, where = find_environment(arguments.id).card, workers_of(arguments)
     if arguments.check:
-        if arguments.output or arguments.ensemble:
-            raise UsageError("--check fits and draws nothing: --output and --ensemble have no meaning with it")
+        if arguments.out or arguments.ensemble:
+            raise UsageError("--check fits and draws nothing: it cannot be combined with --out or --ensemble")
         _check(name, arguments)
         return
     if arguments.json or arguments.plot:
@@ -164,18 +235,12 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
         _draw(name, arguments)
         return
     from onco_gym.cards.folder import card_files
-    from onco_gym.trials.calibration import Fit, calibrate, moved
+    from onco_gym.trials.calibration import calibrate, moved
 
-    output = arguments.output or card_files().get(name, Path(name))
+    output = arguments.out or card_files().get(name, Path(name))
     state = output.with_name(f"{output.stem}.calibration.json")
-    with _bar("compiling", None) as (move, say):
-
-        def on_round(fit: "Fit") -> None:
-            loss = f", loss {fit.position.loss:.1f}" if fit.position.round else ""
-            say(f"round {fit.position.round + 1} of at most {arguments.rounds}{loss}: {fit.steps} steps a round, steps done")
-
-        where = arguments.engine, arguments.address
-        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, on_round, move, *where)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, progress=progress, **where)
     rows = [
         (one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", ", ".join(map(_dotted, one.paths[:3])))
         for one, x in moved(fit)
@@ -183,22 +248,20 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     ]
     screen = console()
     screen.print(make_table("Figures that moved", ("parameter", "from", "to", "on the card"), rows))
-    screen.print(f"{fit.position.round} rounds, loss {fit.position.loss:.1f}; wrote {output}", markup=False)
+    print(f"{fit.position.round} rounds, loss {fit.position.loss:.1f}; wrote {output}")
     _draw(output, arguments)
 
 
 def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
     """Draw and write a card's ensemble."""
     card = onco_gym.load_card(name)
-    from onco_gym.trials.ensemble import MEMBERS, draw_ensemble, ensemble_file
-    from onco_gym.trials.parameters import parameters
+    from onco_gym.trials.ensemble import draw_ensemble, ensemble_file
 
-    with _bar("drawing the ensemble", len(parameters(card)) + MEMBERS) as (move, _):
-        where = {"engine": arguments.engine, "address": arguments.address}
-        drawn = draw_ensemble(card, max(100, arguments.n // 2), arguments.seed, on_step=move, **where)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        patients = max(100, arguments.n // 2)
+        drawn = draw_ensemble(card, patients, arguments.seed, progress=progress, **workers_of(arguments))
     drawn.write(ensemble_file(name))
-    text = f"{len(drawn.offsets)} sets of figures that fit as well: wrote {ensemble_file(name)}"
-    console().print(text, markup=False)
+    print(f"{len(drawn.offsets)} sets of figures fit as well: wrote {ensemble_file(name)}")
 
 
 def _dotted(path: Sequence[str | int]) -> str:
@@ -209,16 +272,24 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
     card = onco_gym.load_card(name)
     if not card.arms:
         raise UsageError(f"{card.id} has no published arms to compare with")
-    from onco_gym.trials.published import accuracy, as_rows, reproduce
+    from onco_gym.trials.published import as_rows, reproduce
 
-    with _bar("compiling", len(card.arms)) as (move, say):
+    with progress_bar(quiet=arguments.quiet) as progress:
+        rows = reproduce(card, arguments.n, arguments.seed, progress=progress, **workers_of(arguments))
+    _print_check(rows)
+    if arguments.json:
+        write_json(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
+        wrote(arguments.json)
+    if arguments.plot:
+        from onco_gym.trials.plots import against_published, save
 
-        def on_arm() -> None:
-            say(f"{arguments.n} patients an arm")
-            move()
+        save(against_published(rows, card.title), arguments.plot)
+        wrote(arguments.plot)
 
-        where = {"engine": arguments.engine, "address": arguments.address}
-        rows = reproduce(card, arguments.n, arguments.seed, on_arm=on_arm, **where)
+
+def _print_check(rows: "Sequence[Reproduction]") -> None:
+    from onco_gym.trials.published import accuracy
+
     screen = console()
     columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
@@ -237,13 +308,6 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
             if one.count
         ]
         screen.print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
-    if arguments.json:
-        _write_json(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
-    if arguments.plot:
-        from onco_gym.trials.plots import against_published, save
-
-        save(against_published(rows, card.title), arguments.plot)
-        print(f"wrote {arguments.plot}")
 
 
 def _line(row: "Reproduction") -> tuple[str, ...]:
@@ -272,20 +336,34 @@ def _line(row: "Reproduction") -> tuple[str, ...]:
 
 
 def design_command(arguments: argparse.Namespace) -> None:
-    """Choose among protocols, find the sample size, and say what the answer hangs on."""
+    """Choose among protocols, find the sample size, and show which figures the answer depends on."""
     if len(arguments.arm) < 2:
-        raise UsageError("a design needs two --arm at least: candidates, and last the control")
-    name = resolve(arguments.id)[1]
+        raise UsageError("a design needs at least two --arm: candidates, and the control as the last")
+    name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
     from onco_gym.trials import Setting
-    from onco_gym.trials.design import Candidate, PowerStudy, Sensitivity, optimise
+    from onco_gym.trials.design import Candidate, optimise
 
     *protocols, control = arguments.arm
     settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
     candidates = [Candidate(setting, protocol) for setting in settings for protocol in protocols]
-    screen = console()
-    with _bar("scoring candidates", None) as (move, _):
-        ranked = optimise(card, candidates, control, arguments.n, arguments.seed, on_score=move)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        ranked = optimise(card, candidates, control, arguments.n, arguments.seed, progress=progress)
+    console().print(_candidates_table(control, ranked))
+    best = ranked[0].candidate
+    content: dict[str, Any] = {"card": card.id, "control": control, "candidates": [_plain(one) for one in ranked]}
+    content["sample_size"] = _sample_size(card, best, control, arguments)
+    if arguments.sensitivity:
+        ensemble = _ensemble(name, card)
+        if ensemble is None:
+            raise UsageError(f"{card.id} has no ensemble that fits: run onco-gym calibrate {arguments.id} first")
+        content["sensitivity"] = _sensitivity(card, best, ensemble, arguments)
+    if arguments.json:
+        write_json(arguments.json, content)
+        wrote(arguments.json)
+
+
+def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
     columns = ("population", "protocol", "QALY gained", "without grade 3+", "diversity", "least served", "patients", "dominated")
     table = [
         (
@@ -300,10 +378,14 @@ def design_command(arguments: argparse.Namespace) -> None:
         )
         for one in ranked
     ]
-    screen.print(make_table(f"Candidates against {control}, the best first", columns, table, ("patients",)))
-    best = ranked[0].candidate
-    content: dict[str, Any] = {"card": card.id, "control": control, "candidates": [_plain(one) for one in ranked]}
-    with _bar("repeating trials", None) as (move, _):
+    return make_table(f"Candidates against {control}, the best first", columns, table, ("patients",))
+
+
+def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Find and print the sample size. Returns it in plain numbers."""
+    from onco_gym.trials.design import PowerStudy, schoenfeld_events
+
+    with progress_bar("simulating arms", arguments.quiet) as progress:
         study = PowerStudy(
             card,
             best.setting,
@@ -314,28 +396,44 @@ def design_command(arguments: argparse.Namespace) -> None:
             arguments.follow_up,
             seed=arguments.seed,
         )
-        found = study.sample_size(arguments.power, arguments.repeats, on_trial=move)
-    screen.print(
+        found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
+    console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
-        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()}, "
-        f"{found.events:.0f} events, entry over {arguments.accrual:g} months and {arguments.follow_up:g} months more.",
+        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()} "
+        f"with {found.events:.0f} events, {arguments.accrual:g} months of accrual and {arguments.follow_up:g} of follow-up.",
         markup=False,
     )
-    content["sample_size"] = {"per_arm": found.n, "power": found.power.value, "endpoint": found.endpoint, "events": found.events}
-    if arguments.sensitivity:
-        ensemble = _ensemble(name, card)
-        if ensemble is None:
-            raise UsageError(f"{card.id} has no ensemble that fits: run onco-gym calibrate {name} first")
-        with _bar("varying figures", None) as (move, _):
-            study_of = Sensitivity(card, best.setting, best.protocol, ensemble, arguments.sensitivity, seed=arguments.seed)
-            effects = study_of.everything_at_once(arguments.samples, on_run=move)
-        screen.print(_effects_table(arguments.sensitivity, study_of.base, effects))
-        content["sensitivity"] = [
-            {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in vars(effect).items()}
-            for effect in effects
-        ]
-    if arguments.json:
-        _write_json(arguments.json, content)
+    ratio = study.hazard_ratio
+    formula = schoenfeld_events(ratio.value, arguments.power)
+    if math.isfinite(formula):
+        console().print(
+            f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
+            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up. If hazards are not "
+            "proportional, a longer trial has another ratio.",
+            markup=False,
+        )
+    return {
+        "per_arm": found.n,
+        "power": found.power.value,
+        "endpoint": found.endpoint,
+        "events": found.events,
+        "schoenfeld_events": formula if math.isfinite(formula) else None,
+        "hazard_ratio": ratio.to_json(),
+    }
+
+
+def _sensitivity(card: "Card", best: "Candidate", ensemble: "Ensemble", arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Find and print which uncertain figures the result depends on. Returns them in plain values."""
+    from onco_gym.trials.design import Sensitivity
+
+    with progress_bar("simulating the arm", arguments.quiet) as progress:
+        study = Sensitivity(card, best.setting, best.protocol, ensemble, arguments.sensitivity, seed=arguments.seed)
+        effects = study.everything_at_once(arguments.samples, progress=progress)
+    console().print(_effects_table(arguments.sensitivity, study.base, effects))
+    return [
+        {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in vars(effect).items()}
+        for effect in effects
+    ]
 
 
 def _plain(one: "Score") -> dict[str, Any]:
@@ -353,7 +451,7 @@ def _plain(one: "Score") -> dict[str, Any]:
     }
 
 
-def _effects_table(outcome: str, base: float, effects: "Sequence[Effect]") -> Any:
+def _effects_table(outcome: str, base: float, effects: "Sequence[ParameterEffect]") -> Any:
     rows = [(one.name, f"{one.low:.3g} to {one.high:.3g}", f"{one.first:.2f}", f"{one.total:.2f}") for one in effects]
-    title = f"What {outcome} hangs on ({base:.3g} with the card's own figures)"
+    title = f"What {outcome} depends on ({base:.3g} with the figures of the card)"
     return make_table(title, ("parameter", "moved by itself", "explains alone", "with interactions"), rows)

@@ -1,64 +1,76 @@
-"""Commands on episodes."""
+"""Commands about recorded episodes: record, verify."""
 
 import argparse
-import json
 
-import gymnasium as gym
-from rich.progress import Progress
+from onco_gym.cli.arguments import add_agent, add_episodes, add_html, add_json, add_out, add_quiet, add_seed
+from onco_gym.cli.parser import Commands, UsageError
+from onco_gym.cli.screen import console, make_table, progress_bar, wrote
+from onco_gym.interfaces.registry import find_environment
 
-from onco_gym.cli.common import COLUMNS, UsageError, console, make_table, resolve
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    about = "Record what an agent decides and what is seen, episode by episode."
+    parser = commands.add(record_command, about, "record clinician --env NSCLC -n 200 --out episodes.json", agents=True)
+    add_agent(parser)
+    add_episodes(parser, 200)
+    add_seed(parser, "the same patients and the same chance")
+    add_out(parser, "FILE.json", "where to write the episodes")
+    add_quiet(parser)
+
+    about = "Score recorded episodes against the decisions that would have been best, and say why."
+    parser = commands.add(verify_command, about, "verify episodes.json --html report.html", agents=True)
+    parser.add_argument("episodes", metavar="EPISODES", help="a file that onco-gym record wrote")
+    text = "let this agent treat the patients once more (see below), and count the decisions that it makes again"
+    parser.add_argument("--agent", metavar="AGENT", help=text)
+    text = "the environment of the episodes, if its card is a file of your own; by default the one that the episodes name"
+    parser.add_argument("--env", metavar="ID", help=text)
+    add_seed(parser, "the same draws of chance", high=2**31 - 1)
+    add_json(parser)
+    add_html(parser)
+    add_quiet(parser)
 
 
 def record_command(arguments: argparse.Namespace) -> None:
     """Let an agent treat patients, and write down what was decided and seen."""
-    key, card = resolve(arguments.env)
-    if gym.spec(key).kwargs.get("kind", "regimen") != "regimen":
-        raise UsageError(f"{key}: episodes are recorded where an action is a regimen, as in {key.split('-')[0]}-v0")
-    errors = console(stderr=True)
-    with errors.status("compiling"):
+    found = find_environment(arguments.env)
+    if found.kind != "regimen":
+        raise UsageError(f"{found.id}: episodes can be recorded only if an action is a regimen, as in onco_gym/NSCLC-v0")
+    with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.agents import load_agent
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification import record_episodes, write_record
 
-        engine = make_engine(card)
+        engine = make_engine(found.card)
         agent = load_agent(engine, arguments.agent, arguments.seed)
-        kept = record_episodes(engine, agent, arguments.episodes, arguments.seed, arguments.agent)
+        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
         write_record(arguments.out, engine, kept)
-    console().print(f"wrote {arguments.episodes:,} episodes of {arguments.agent} to {arguments.out}", markup=False)
+    print(f"wrote {arguments.n:,} episodes of {arguments.agent} to {arguments.out}")
 
 
 def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
-    errors = console(stderr=True)
-    with Progress(*COLUMNS, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("compiling", total=None)
-        from onco_gym.agents import load_agent
-        from onco_gym.foundation.files import replacing
-        from onco_gym.interfaces.engine import make_engine
+    with progress_bar(quiet=arguments.quiet) as progress:
+        from onco_gym.agents import engine_of, load_agent
+        from onco_gym.foundation.files import write_json
         from onco_gym.verification import read_record, verify, write_report
-        from onco_gym.verification.records import card_of
         from onco_gym.verification.report import rows, to_json
 
-        engine = make_engine(resolve(arguments.card or card_of(arguments.episodes))[1])
+        engine = engine_of(arguments.episodes, arguments.env)
         kept = read_record(arguments.episodes, engine)
-
-        def progress(stage: str, done: int, of: int) -> None:
-            bar.update(task, description=stage, completed=done - 1, total=of - 1)
-
-        agent = load_agent(engine, arguments.agent, kept.seed) if arguments.agent else None
-        found = verify(engine, kept, agent, seed=arguments.seed, on_stage=progress)
-        if arguments.html:
-            bar.update(task, description="drawing")
-            write_report(arguments.html, engine, found)
+        agent = load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
+        found = verify(engine, kept, agent, seed=arguments.seed, progress=progress)
         if arguments.json:
-            with replacing(arguments.json) as temporary:
-                temporary.write_text(json.dumps(to_json(engine, found), indent=2, allow_nan=False) + "\n")
+            write_json(arguments.json, to_json(engine, found))
+        if arguments.html:
+            progress("drawing", 0, 0)
+            write_report(arguments.html, engine, found)
     screen = console()
     screen.print(make_table(f"{kept.agent} on {engine.card.id}; 90% intervals", ("", kept.agent), rows(found)))
     worst = int(found.regret.argmax())
     if found.reasons[worst]:
-        screen.print(f"\nMost was lost by patient {kept.patients[worst]}:", markup=False)
+        screen.print(f"\nPatient {kept.patients[worst]} lost most:", markup=False)
         for reason in found.reasons[worst][:3]:
             screen.print(f"- {reason.text}", markup=False)
-    if arguments.html:
-        screen.print(f"\nwrote {arguments.html}", markup=False)
+    for path in filter(None, (arguments.json, arguments.html)):
+        wrote(path)

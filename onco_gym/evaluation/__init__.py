@@ -1,4 +1,4 @@
-"""Evaluation: what an agent is worth, how sure that is, and a page that shows it.
+"""Evaluation of agents: figures with intervals, and a report.
 
 >>> import onco_gym as og
 >>> found = og.evaluate(og.make_engine("nsclc"), "guideline", episodes=1000)
@@ -7,6 +7,7 @@
 
 from onco_gym.evaluation.figures import Evaluation, EvaluationError, improvement, read_evaluation, write_evaluation
 from onco_gym.evaluation.report import write_report
+from onco_gym.evaluation.rollouts import RolloutSummary, summarise_rollout
 from onco_gym.evaluation.running import evaluate, evaluate_all
 from onco_gym.evaluation.statistics import StatisticsError
 from onco_gym.foundation.intervals import Interval
@@ -15,11 +16,13 @@ __all__ = [
     "Evaluation",
     "EvaluationError",
     "Interval",
+    "RolloutSummary",
     "StatisticsError",
     "evaluate",
     "evaluate_all",
     "improvement",
     "read_evaluation",
+    "summarise_rollout",
     "write_evaluation",
     "write_report",
 ]

@@ -1,7 +1,7 @@
-"""Episodes of an agent as a Minari dataset, for offline reinforcement learning.
+"""Write the episodes of an agent as a Minari dataset, for offline reinforcement learning.
 
-Patients are rolled out in chunks of :data:`CHUNK`, each a pure function of environment, agent and seed: a dataset is the same
-wherever its chunks were made, and a longer dataset of the same seed begins with the shorter one.
+Patients are rolled out in chunks of :data:`CHUNK`. Each chunk is a pure function of environment, agent and seed, so a dataset
+does not depend on where its chunks were made. A longer dataset of the same seed begins with the shorter one.
 """
 
 import contextlib
@@ -31,9 +31,11 @@ from onco_gym.rewards import TERMS
 from onco_gym.version import __version__
 
 CHUNK = 1000
-"""Patients rolled out together. They share the tally behind the fairness term, so the number is part of what a dataset is."""
+"""Patients rolled out together. They share the tally behind the fairness term, so datasets depend on it."""
 WAVE = 16
 """Chunks held in memory at a time."""
+STAGING, REPLACED = ".onco_gym-staging-", ".replaced"
+"""Prefix of the folders in which datasets are made, and the folder inside them for a dataset that is being replaced."""
 
 
 class DatasetError(ValueError):
@@ -42,7 +44,7 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True)
 class Written:
-    """A dataset that was written: where its files are, and what is in it."""
+    """A dataset that was written: its folder and its contents."""
 
     path: Path
     dataset_id: str
@@ -73,34 +75,35 @@ def write_dataset(
 ) -> Written:
     """Roll out an agent and write its episodes as a Minari dataset.
 
-    Episode ``i`` is the one of a single environment under ``reset(seed=seed + i)``. Beside what every Minari dataset holds,
-    ``infos`` has, for reset and every step, ``action_mask``, ``reward_terms``, ``carbon_kg`` and ``verdict`` (an index into
-    the list of that name in the metadata, -1 at reset), and for every step ``probabilities``, if the agent gives them.
+    Episode ``i`` is that of a single environment after ``reset(seed=seed + i)``. In addition to what every Minari dataset holds,
+    ``infos`` has ``action_mask``, ``reward_terms``, ``carbon_kg`` and ``verdict`` for the reset and every step. A verdict is an
+    index into ``verdicts`` in the metadata, and -1 at reset. If the agent gives probabilities, ``infos`` has ``probabilities``
+    for every step.
 
     Args:
-        env_id: of a registered environment.
-        agent: as :func:`onco_gym.agents.load_agent` takes it: a name, a file, or an object of a module.
-        episodes: how many.
+        env_id: id of a registered environment.
+        agent: a name, a file, or an object of a module; see :func:`onco_gym.agents.load_agent`.
+        episodes: number of episodes.
         seed: same seed, same dataset.
-        dataset_id: as Minari has it, ``oncology/nsclc/clinician-v0``; by default see :func:`default_id`.
+        dataset_id: Minari's id, such as ``oncology/nsclc/clinician-v0``; for the default see :func:`default_id`.
         workers: where the work is done; see :func:`onco_gym.foundation.workers.spread`.
-        address: of a running cluster; as there.
+        address: address of a running Ray cluster.
         progress: told after every chunk.
-        options: further arguments of ``gym.make``, as ``{"weights": {"fairness": 0}}``.
+        options: further arguments of ``gym.make``, such as ``{"weights": {"fairness": 0}}``.
         root: folder of datasets; by default Minari's own, ``MINARI_DATASETS_PATH`` or ``~/.minari/datasets``.
         overwrite: replace a dataset of the same id.
 
     Raises:
-        DatasetError: for an id that is none or is taken, and without Minari.
+        DatasetError: if the id is invalid or taken, the root cannot be written to, or Minari is not installed.
     """
     if episodes < 1:
-        raise DatasetError(f"at least one episode is needed, not {episodes}")
+        raise DatasetError(f"episodes is {episodes}, expected at least 1")
     name = dataset_id or default_id(env_id, agent)
     home, target = _place(name, root, overwrite)
     env = gym.make(env_id, **(options or {}))
-    unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # every id of ours is one
+    unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # all ids make one
     digest = unwrapped.engine.scenario.digest
-    load_agent(unwrapped.engine, agent, seed)  # a name that means nothing is found out here, not by a worker
+    load_agent(unwrapped.engine, agent, seed)  # fail early on unknown agents
     tasks = [
         Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
         for first in range(0, episodes, CHUNK)
@@ -138,17 +141,17 @@ def write_dataset(
                 "mean_return": mean,
             }
         )
-        _move(stage / name, target, home, name)
+        _move(stage, target, home, name, overwrite)
     return Written(target / "data", name, episodes, steps, mean)
 
 
 def _of_all(progress: Progress, before: int, total: int, stage: str, done: int, _: int) -> None:
-    """Progress within a wave as progress of the whole."""
+    """Report progress within a wave as progress of the whole."""
     progress(stage, before + done, total)
 
 
 class Chunk(NamedTuple):
-    """What :func:`roll` rolls out."""
+    """The task of :func:`roll`."""
 
     env_id: str
     options: dict[str, Any]
@@ -159,13 +162,13 @@ class Chunk(NamedTuple):
 
 
 def roll(task: Chunk) -> dict[str, NDArray[Any]]:
-    """One chunk. Arrays go from patient to patient, each with its steps; ``lengths`` (patients,) says where one ends.
+    """Roll out one chunk. Arrays hold the steps of one patient after another; ``lengths`` (patients,) has their numbers.
 
-    All :data:`CHUNK` patients are rolled out, also where fewer are wanted: what is compiled, and the tally, are the same.
+    All :data:`CHUNK` patients are rolled out even if fewer are wanted, so the compiled function and the tally stay the same.
     """
-    env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # every id of ours is one
+    env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # all ids make one
     if env.engine.scenario.digest != task.digest:
-        raise WorkError(f"a worker has another card {env.engine.card.id} (digest {env.engine.scenario.digest})")
+        raise WorkError(f"a worker's card {env.engine.card.id} has digest {env.engine.scenario.digest}, expected {task.digest}")
     seeds = np.uint64(task.seed) + np.arange(CHUNK, dtype=np.uint64)  # after the last of all seeds comes the first
     origin = env.engine.draw(Seat(stream_of(seeds), np.zeros(CHUNK, np.uint32)))
     run = play(env.engine, load_agent(env.engine, task.agent, task.seed), origin, keep_steps=True)
@@ -208,7 +211,7 @@ def _buffers(task: Chunk, chunk: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
     lengths = chunk["lengths"]
 
     def cut(values: NDArray[Any]) -> Sequence[NDArray[Any]]:
-        more = (len(values) - int(lengths.sum())) // len(lengths)  # 1 where the reset is there too
+        more = (len(values) - int(lengths.sum())) // len(lengths)  # 1 if the reset is included
         return np.split(values, np.cumsum(lengths + more)[:-1])
 
     parts = {name: cut(values) for name, values in chunk.items() if name != "lengths"}
@@ -244,7 +247,7 @@ def _create(name: str, buffers: list[Any], env: gym.Env[Any, Any], agent: str, d
 
 @contextlib.contextmanager
 def _rooted(root: Path) -> Iterator[None]:
-    """Minari reads its folder from the environment at every call."""
+    """Let Minari use ``root``. It reads its folder from the environment at every call."""
     before = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(root)
     try:
@@ -257,9 +260,10 @@ def _rooted(root: Path) -> Iterator[None]:
 
 
 def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> tuple[Path, Path]:
-    """(folder of datasets, folder of this one), once it is known that it can be written."""
+    """(folder of datasets, folder of this one), after checking that it can be written."""
     try:
         from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.namespace import validate_namespace
         from minari.storage import get_dataset_path
 
         if importlib.util.find_spec("h5py") is None:  # Minari's own extra
@@ -268,35 +272,90 @@ def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> t
         raise DatasetError('datasets need Minari: pip install "onco_gym[offline]"') from None
     try:
         parse_dataset_id(name)
+        if "/" in name:
+            validate_namespace(name.rpartition("/")[0])
     except (ValueError, TypeError):
-        raise DatasetError(f"{name!r} is no name of a dataset: expected one like oncology/nsclc/clinician-v0") from None
-    home = Path(root) if root is not None else get_dataset_path()
+        raise DatasetError(f"{name!r} is not the name of a dataset: expected one like oncology/nsclc/clinician-v0") from None
+    home = (Path(root) if root is not None else get_dataset_path()).absolute()  # Minari joins relative paths twice
     target = home / name
     if target.exists() and not (target / "data" / "metadata.json").is_file():
-        raise DatasetError(f"{target} is there and is no dataset; it is left alone")
+        raise DatasetError(f"{target} exists and is not a dataset; it was left alone")
     if target.exists() and not overwrite:
-        raise DatasetError(f"there is a dataset {name} in {home}: choose another name, or overwrite it")
-    home.mkdir(parents=True, exist_ok=True)
+        raise DatasetError(f"the dataset {name} already exists in {home}: choose another name, or overwrite it")
+    for folder in (home, target.parent):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise DatasetError(f"no dataset can be written to {folder}: {there} is not a writable folder")
     return home, target
 
 
 @contextlib.contextmanager
 def _staging(home: Path) -> Iterator[Path]:
-    """A hidden folder beside the datasets, in which one is made before it takes its place."""
-    stage = Path(tempfile.mkdtemp(prefix=".onco_gym-", dir=home))
+    """A hidden folder beside the datasets, in which a dataset is made before it is moved into place.
+
+    The folder is locked while its run is alive. A killed run leaves an unlocked folder, which the next run removes.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as lifetime:
+        with _locked(home, wait=True):  # no other run sweeps before the new folder is locked
+            _sweep(home)
+            stage = Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
+            lifetime.enter_context(_locked(stage))
+        try:
+            yield stage
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a folder until the process ends at the latest. Yields False without a lock, as always on Windows."""
     try:
-        yield stage
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
     finally:
-        shutil.rmtree(stage)
+        os.close(handle)
 
 
-def _move(made: Path, target: Path, home: Path, name: str) -> None:
+def _sweep(home: Path) -> None:
+    """Remove what killed runs have left. A dataset that one was about to replace is moved back first."""
+    for stage in list(home.glob(f"{STAGING}*")):
+        with _locked(stage) as dead:
+            if dead:
+                for data in list((stage / REPLACED).glob("**/data")):
+                    target = home / data.parent.relative_to(stage / REPLACED)
+                    if not target.exists():
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        data.parent.rename(target)
+                shutil.rmtree(stage, ignore_errors=True)
+
+
+def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> None:
     from minari.namespace import create_namespace, list_local_namespaces
 
     namespace = name.rpartition("/")[0]
     with _rooted(home):
         if namespace and namespace not in list_local_namespaces():
             create_namespace(namespace)
-    if target.exists():
-        target.rename(made.with_name(f"{made.name}.old"))
-    made.rename(target)
+    old = stage / REPLACED / name
+    try:
+        if target.exists():
+            if not overwrite:
+                raise DatasetError(f"another run has written the dataset {name} in {home} in the meantime; it was left alone")
+            old.parent.mkdir(parents=True)
+            target.rename(old)
+        (stage / name).rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)

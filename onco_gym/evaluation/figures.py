@@ -1,4 +1,4 @@
-"""The figures of an evaluation: what an agent's patients gain, how sure that is, and how it stands beside others."""
+"""The figures of an evaluation: what an agent's patients gain, with intervals, and how it compares with other agents."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents import Episodes
 from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement, ratio_interval
 from onco_gym.evaluation.yardsticks import PLANNER, yardstick
 from onco_gym.fairness import DivergenceReport
@@ -19,11 +20,12 @@ from onco_gym.foundation.intervals import UNKNOWN, Interval, mean, mean_by_patie
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.stamp import Stamp
+from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import TERMS
 from onco_gym.trials.statistics import Times
 
 RANDOM, GUIDELINE = "random", "guideline"
-"""The agents that are played beside every other: random play is 0 of the score, the guideline a known share of 100."""
+"""The agents evaluated beside every other. Random play has the score 0, the guideline a known share of 100."""
 YEARS = (1, 3, 5)
 
 
@@ -38,11 +40,11 @@ class Runs:
     Attributes:
         returns: (n,) total reward.
         terms: name to (n,) total of each reward term.
-        weeks: (n,) lived, to the end of follow-up at most.
-        died: (n,) whether within follow-up.
-        decisions, concordant: (n,) how many, and how many of them inside the acceptability region.
+        weeks: (n,) weeks lived within follow-up.
+        died: (n,) whether the patient died within follow-up.
+        decisions, concordant: (n,) number of decisions, and of those inside the acceptability region.
         carbon_kg: (n,) kg CO2e.
-        cost_usd: (n,) of tests that were ordered.
+        cost_usd: (n,) cost of the tests that were ordered.
         severe: (n,) whether a grade 3+ event happened.
     """
 
@@ -60,6 +62,21 @@ class Runs:
         return len(self.returns)
 
     @classmethod
+    def of(cls, episodes: Episodes) -> "Runs":
+        """The runs of episodes."""
+        return cls(
+            returns=episodes.returns.astype(np.float64),
+            terms={name: values.astype(np.float64) for name, values in episodes.terms.items()},
+            weeks=episodes.weeks.astype(np.float64),
+            died=episodes.died,
+            decisions=(episodes.verdicts >= 0).sum(0),
+            concordant=(episodes.verdicts >= VERDICTS.index("later")).sum(0),
+            carbon_kg=episodes.carbon_kg.astype(np.float64),
+            cost_usd=episodes.cost_usd.astype(np.float64),
+            severe=episodes.severe,
+        )
+
+    @classmethod
     def joined(cls, parts: Sequence["Runs"]) -> "Runs":
         """The runs of several parts, in order."""
         arrays = {one.name: [getattr(part, one.name) for part in parts] for one in fields(cls) if one.name != "terms"}
@@ -72,7 +89,7 @@ class Runs:
         return Times(self.weeks / WEEKS_PER_MONTH, self.died)
 
     def to_json(self) -> dict[str, Any]:
-        """Lists by name. Every number is a float32 and is written with as few digits as tell it from the others."""
+        """Lists by name. Every number is a float32, written with as few digits as identify it."""
         plain = {one.name: _listed(getattr(self, one.name)) for one in fields(self) if one.name != "terms"}
         return {**plain, "terms": {name: _listed(values) for name, values in self.terms.items()}}
 
@@ -85,16 +102,16 @@ class Runs:
         terms = {name: _array(content["terms"][name]) for name in TERMS}
         every = [*arrays.values(), *terms.values()]
         if len({values.shape for values in every}) != 1 or every[0].ndim != 1 or not np.isfinite(every).all():
-            raise EvaluationError("the figures of its patients are not numbers, as many of each")
+            raise EvaluationError("the figures of its patients are not finite, or differ in length")
         return cls(terms=terms, **arrays)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the score is measured by: 0 is the random agent, 100 the agent called ``name``.
+    """The scale of the score: 0 is the random agent, 100 the agent ``name``.
 
     Attributes:
-        name: of the agent at 100: the planner, or the guideline where there is no yardstick
+        name: the agent at 100: the planner, or the guideline if there is no yardstick
             (:mod:`onco_gym.evaluation.yardsticks`).
         value: its mean return on these patients; the planner's follows from random, guideline and yardstick.
         random: the random agent's mean return.
@@ -108,19 +125,19 @@ class Reference:
 
     @property
     def says(self) -> str:
-        """In words."""
+        """The reference in words."""
         shown = f"; the {GUIDELINE} has {self.guideline:.1f}" if self.name != GUIDELINE else ""
         return f"100 is the {self.name} agent, 0 the {RANDOM} agent{shown}"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds that the agent takes for a decision, medians; only the agent's own time.
+    """Median microseconds that the agent itself takes for a decision.
 
     Attributes:
-        one_us: asked about one patient.
-        batch_us: per patient, asked about ``batch`` at once.
-        batch: how many.
+        one_us: for one patient at a time.
+        batch_us: per patient, for ``batch`` patients at once.
+        batch: patients in a batch.
     """
 
     one_us: float
@@ -130,7 +147,7 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What an evaluation found. Intervals are of 95%.
+    """The result of an evaluation, with 95% intervals.
 
     Attributes:
         agent: its name.
@@ -138,16 +155,16 @@ class Evaluation:
         episodes, seed: patients, and the seed of the first.
         follow_up_months: how long patients are followed.
         returns, iqm: mean and interquartile mean of the return.
-        score: of the mean return, 0 for random and 100 for the reference.
-        reference: what is 0 and 100.
+        score: score of the mean return, 0 for random and 100 for the reference.
+        reference: the scale of the score.
         terms: mean of each reward term, in its unit.
-        median_survival: months; infinite where not reached.
+        median_survival: months; infinite if not reached.
         survival: share alive after so many years; None beyond follow-up.
         qalys: quality-adjusted life years.
         concordance: share of decisions inside the acceptability region of the panel.
         grade3: share of patients with a grade 3+ event.
         carbon_kg: kg CO2e per patient.
-        cost_usd: of tests per patient.
+        cost_usd: cost of tests per patient.
         fairness: the exact divergence, by attribute and effect, if asked for.
         timing: time per decision; not reproducible.
         runs: the episodes behind it.
@@ -181,7 +198,7 @@ class Evaluation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or cannot be told.
+        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown.
 
         :meth:`from_json` reads it back.
         """
@@ -205,7 +222,7 @@ class Evaluation:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            EvaluationError: if something is missing or not of its kind.
+            EvaluationError: if something is missing or has the wrong type.
         """
         try:
             n, reference, timing = int(content["episodes"]), content["reference"], content["timing"]
@@ -255,7 +272,7 @@ def _unbounded(found: Interval) -> Interval:
 
 
 class Dependence(NamedTuple):
-    """How far decisions depend on one protected attribute, in one effect; see :mod:`onco_gym.fairness`."""
+    """How far decisions depend on one protected attribute, for one effect; see :mod:`onco_gym.fairness`."""
 
     nats: Interval  # Jensen-Shannon divergence over visits, less chance
     changed: Interval  # share of decisions that change
@@ -265,10 +282,10 @@ class Dependence(NamedTuple):
 
 @dataclass(frozen=True)
 class Fairness:
-    """What the policy said about patients' twins.
+    """How the policy decides about patients' twins.
 
     Attributes:
-        patients: whose twins were asked about.
+        patients: number of patients whose twins were asked about.
         exact: whether the policy gave probabilities.
         attributes: by protected attribute and effect.
     """
@@ -308,7 +325,7 @@ class Fairness:
 
 
 def write_evaluation(path: str | os.PathLike[str], evaluation: Evaluation) -> None:
-    """Write an evaluation as JSON, whole or not at all."""
+    """Write an evaluation as JSON, atomically."""
     write_json(path, evaluation.to_json())
 
 
@@ -316,12 +333,12 @@ def read_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     """Read what :func:`write_evaluation` wrote.
 
     Raises:
-        EvaluationError: if the file is damaged or something else.
+        EvaluationError: if the file is damaged or is not an evaluation.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # OSError is clear by itself
-        raise EvaluationError(f"{path}: is not JSON: {error}") from None
+        raise EvaluationError(f"{path} is not JSON: {error}") from None
     try:
         return Evaluation.from_json(content)
     except EvaluationError as error:
@@ -329,7 +346,7 @@ def read_evaluation(path: str | os.PathLike[str]) -> Evaluation:
 
 
 def improvement(first: Evaluation, second: Evaluation, seed: int = 0) -> Interval:
-    """How likely a patient of ``first`` has a higher return than another of ``second``; ties count half."""
+    """Probability that a patient of ``first`` has a higher return than another of ``second``. Ties count half."""
     return probability_of_improvement(first.runs.returns[:, None], second.runs.returns[:, None], seed=seed)
 
 
@@ -346,55 +363,65 @@ def summarise(
     """The figures of ``runs``, beside those of the random and the guideline agent on the same patients."""
     n = len(runs)
     share = ratio_interval(runs.returns - random.returns, reference.returns - random.returns, seed=seed)
-    known = yardstick(engine)
-    name_of_best, reach = (PLANNER, known.reach) if known else (GUIDELINE, 1.0)
+    measured = yardstick(engine)
+    name_of_best, reach = (PLANNER, measured.reach) if measured else (GUIDELINE, 1.0)
     score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
     zero, hundred = float(random.returns.mean()), float(reference.returns.mean())
-    follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
-    overall = runs.overall
-    survival = {str(year): _known(rate(overall.months >= 12 * year), n) if 12 * year <= follow_up else None for year in YEARS}
-    judged = bool(engine.terms & {"guideline", "fairness"})
     return Evaluation(
         agent=name,
         stamp=engine.stamp,
         episodes=n,
         seed=seed,
-        follow_up_months=follow_up,
-        returns=_known(mean(runs.returns), n),
-        iqm=_known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
-        score=_known(score, n),
+        iqm=known(bootstrap_interval(runs.returns[:, None], interquartile_mean, seed=seed), n),
+        score=known(score, n),
         reference=Reference(name_of_best, zero + reach * (hundred - zero), zero, 100 / reach),
-        terms={term: _known(mean(values), n) for term, values in runs.terms.items()},
-        median_survival=_known(overall.median(), n),
-        survival=survival,
-        qalys=_known(mean(runs.terms["outcome"]), n),
-        concordance=_concordance(runs) if judged else UNKNOWN,
-        grade3=_known(rate(runs.severe), n),
-        carbon_kg=_known(mean(runs.carbon_kg), n),
-        cost_usd=_known(mean(runs.cost_usd), n),
         fairness=None if report is None else Fairness.of(report),
         timing=timing,
         runs=runs,
+        **outcomes(engine, runs),
     )
 
 
-def _concordance(runs: Runs) -> Interval:
-    """The share of decisions inside the region; patients are independent, decisions on one are not."""
-    n = len(runs.decisions)
-    counts = np.stack([runs.concordant, runs.decisions - runs.concordant], 1).ravel()
-    found = mean_by_patient(np.repeat(np.arange(n), runs.decisions), np.repeat(np.tile([1.0, 0.0], n), counts))
-    return _known(Interval(found.value, max(found.low, 0.0), min(found.high, 1.0)), n)
+def outcomes(engine: Engine, runs: Runs) -> dict[str, Any]:
+    """The figures of ``runs`` that need no other agent for comparison, by their names in :class:`Evaluation`."""
+    n, overall = len(runs), runs.overall
+    follow_up = engine.horizon * engine.scenario.cycle_weeks / WEEKS_PER_MONTH
+    return {
+        "follow_up_months": follow_up,
+        "returns": known(mean(runs.returns), n),
+        "terms": {term: known(mean(values), n) for term, values in runs.terms.items()},
+        "median_survival": known(overall.median(), n),
+        "survival": {str(y): known(rate(overall.months >= 12 * y), n) if 12 * y <= follow_up else None for y in YEARS},
+        "qalys": known(mean(runs.terms["outcome"]), n),
+        "concordance": share_of_decisions(runs.concordant, runs.decisions) if judged(engine) else UNKNOWN,
+        "grade3": known(rate(runs.severe), n),
+        "carbon_kg": known(mean(runs.carbon_kg), n),
+        "cost_usd": known(mean(runs.cost_usd), n),
+    }
 
 
-def _known(found: Interval, n: int) -> Interval:
-    """What was found; a single patient tells nothing of the spread."""
+def judged(engine: Engine) -> bool:
+    """Whether the panel judges decisions in this environment."""
+    return bool(engine.terms & {"guideline", "fairness"})
+
+
+def share_of_decisions(some: NDArray[np.int64], decisions: NDArray[np.int64]) -> Interval:
+    """The share of ``some`` (n,) among ``decisions`` (n,). Patients are independent; decisions on one patient are not."""
+    n = len(decisions)
+    counts = np.stack([some, decisions - some], 1).ravel()
+    found = mean_by_patient(np.repeat(np.arange(n), decisions), np.repeat(np.tile([1.0, 0.0], n), counts))
+    return known(Interval(found.value, max(found.low, 0.0), min(found.high, 1.0)), n)
+
+
+def known(found: Interval, n: int) -> Interval:
+    """``found``, without bounds if there is only one patient."""
     return found if n > 1 else Interval(found.value, math.nan, math.nan)
 
 
 def _listed(values: NDArray[Any]) -> list[Any]:
     if values.dtype.kind != "f":
         return values.tolist()
-    return [float(str(value)) for value in values.astype(np.float32)]  # 0.1, and not the 17 digits of the float64 next to it
+    return [float(str(value)) for value in values.astype(np.float32)]  # 0.1, not the 17 digits of the nearest float64
 
 
 def _array(values: Any, kind: Any = None) -> NDArray[Any]:

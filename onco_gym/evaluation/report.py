@@ -27,25 +27,25 @@ def write_report(
     curve: Sequence[tuple[float, float]] = (),
     title: str | None = None,
 ) -> None:
-    """Write the page, whole or not at all.
+    """Write the page, atomically.
 
     Args:
-        path: of the HTML file.
-        evaluations: on the same patients, the agent's own first.
+        path: the HTML file.
+        evaluations: evaluations on the same patients, the agent's own first.
         engine: the compiled environment that they were made on.
-        agent: the first evaluation's; it treats three patients once more, for the timelines.
+        agent: the agent of the first evaluation; it treats three patients once more, for the timelines.
         curve: (steps, mean return) pairs of its training, if it was trained.
         title: by default the disease and the agent.
 
     Raises:
-        EvaluationError: without an evaluation, or where they are of other patients.
+        EvaluationError: if there is no evaluation, or if they are of different patients.
     """
     if not evaluations:
         raise EvaluationError("a report needs at least one evaluation")
     first = evaluations[0]
     for one in evaluations:
         if (one.stamp, one.episodes, one.seed) != (first.stamp, first.episodes, first.seed):
-            raise EvaluationError(f"{one.agent} and {first.agent} were evaluated on other patients: expected the same")
+            raise EvaluationError(f"{one.agent} and {first.agent} were evaluated on different patients, expected the same")
     heading = title or f"{engine.card.title}: {first.agent}"
     parts = [_opening(heading, evaluations, engine)]
     parts.append(section("Figures", table(("", *(one.agent for one in evaluations)), rows(evaluations)), _INTERVALS))
@@ -59,7 +59,7 @@ def write_report(
         ),
         figure(
             lambda axes: _bars(axes, evaluations, lambda e: e.carbon_kg, "kg CO2e"),
-            "Carbon per patient, kg CO2e. Who lives longer is treated longer.",
+            "Carbon per patient, kg CO2e. Patients who live longer are treated longer.",
             2.6,
         ),
     ]
@@ -76,12 +76,13 @@ def write_report(
 
 
 _INTERVALS = (
-    "In brackets 95% intervals, for the chance that lies in patients; not for what the simulator itself gets wrong. Time is "
+    "Brackets hold 95% intervals. They cover chance among patients, but not the errors of the simulator itself. Time was "
     "measured on the machine of the run and is not reproducible."
 )
 _TWINS = (
-    "The agent is asked again about every patient's twin, who differs in one protected attribute: as shown only (direct), "
-    "or with all that follows from it, such as tests and delays (total). Jensen-Shannon divergence in nats, less chance."
+    "The agent is asked again about every patient's twin, who differs in one protected attribute: either only as shown to the "
+    "agent (direct), or with everything that follows from it, such as tests and delays (total). Nats are the Jensen-Shannon "
+    "divergence, less chance."
 )
 
 
@@ -141,13 +142,13 @@ def _learning(axes: Any, curve: Sequence[tuple[float, float]]) -> None:
 
 
 def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
-    """Three patients' timelines: those who lived shorter, as long, and longer than most under the agent."""
+    """Timelines of three patients: the quartiles of weeks lived under the agent."""
     order = np.argsort(first.runs.weeks, kind="stable")
     chosen = list(dict.fromkeys(int(order[round(share * (len(order) - 1))]) for share in (0.25, 0.5, 0.75)))
     pictures = []
     for patient in chosen:
         caption = (
-            f"Patient {patient} (seed {first.seed + patient}), who lived {first.runs.weeks[patient]:.0f} weeks when evaluated."
+            f"Patient {patient} (seed {first.seed + patient}), who lived {first.runs.weeks[patient]:.0f} weeks in the evaluation."
         )
         data = base64.b64encode(draw_journey(engine, agent, first.seed + patient)).decode()
         pictures.append(
@@ -156,13 +157,13 @@ def _journeys(first: Evaluation, engine: Engine, agent: Agent) -> str:
         )
     note = (
         "Patients at the lower quartile, the median and the upper quartile of weeks lived under the agent, treated by it once "
-        "more. An agent that draws its choices may draw others."
+        "more. An agent that chooses at random may choose differently this time."
     )
     return section(f"Three patients of {first.agent}", "\n".join(pictures), note)
 
 
 def draw_journey(engine: Engine, agent: Agent, seed: int) -> bytes:
-    """The journey of one patient, the one of ``reset(seed=seed)``, under an agent, as a PNG."""
+    """The journey of the patient of ``reset(seed=seed)`` under an agent, as a PNG."""
     journey = from_actions(engine, *rollout(engine, agent, 1, seed).of(0))
     written = io.BytesIO()
     timeline(journey).savefig(written, format="png", facecolor="white", metadata={"Software": None})

@@ -1,7 +1,7 @@
-"""Evaluating agents: on the same patients, beside the random and the guideline agent.
+"""Evaluate agents on the same patients, beside the random and the guideline agent.
 
-Patients are evaluated in chunks of a fixed size, each a pure function of engine, agent and seed. So no digit depends on where a
-chunk runs, or beside which others. Time is the one figure that is not reproducible; it is kept apart.
+Patients are evaluated in chunks of a fixed size. Each chunk is a pure function of engine, agent and seed, so results do not
+depend on where it runs or on what runs beside it. Only the time is not reproducible; it is kept apart.
 """
 
 import time
@@ -18,14 +18,13 @@ from onco_gym.fairness import DivergenceReport, measure_divergence
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import spread
 from onco_gym.interfaces.engine import Engine
-from onco_gym.knowledge.panel import VERDICTS
 
 CHUNK = 1000
 """Patients evaluated at a time. The fairness term looks back on decisions of the same chunk, so results depend on it."""
 FAIRNESS_PATIENTS = 500
-"""Patients whose twins are asked about, at most: they are many, and exact."""
+"""Most patients whose twins are asked about. Each patient has many twins, and they are exact."""
 ASKED = 200
-"""Visits at which an agent is asked about one patient, to take the time."""
+"""Visits at which an agent is timed on one patient."""
 
 
 def evaluate(
@@ -41,18 +40,18 @@ def evaluate(
 
     Args:
         engine: the compiled environment; :func:`onco_gym.make_engine`, or ``env.unwrapped.engine``.
-        agent: an agent, or what :func:`onco_gym.load_agent` takes. An agent that is given by name is made anew for every chunk,
-            with a seed of the chunk's own. An agent object is used as it is; for the same digits every time it must not depend
-            on earlier calls.
-        episodes: patients.
+        agent: an agent, or what :func:`onco_gym.load_agent` takes. An agent given by name is made again for every chunk,
+            with the chunk's own seed. An agent object is used as it is; for reproducible results it must not depend on earlier
+            calls.
+        episodes: number of patients.
         seed: same seed, same patients, same chance. Patient ``i`` is that of ``reset(seed=seed + i)``.
         fairness: whether to ask about twins, which takes longer than all the rest.
         progress: told after every chunk.
-        name: what to call the agent; by default what it is called, or its class.
+        name: what to call the agent; by default its own name, or its class.
 
     Raises:
-        EvaluationError: for no episodes.
-        AgentError: for an agent that does not exist or that answers nonsense.
+        EvaluationError: if ``episodes`` is below 1.
+        AgentError: if the agent does not exist or returns invalid actions.
     """
     called = name or (agent if isinstance(agent, str) else type(agent).__name__)
     return evaluate_all(engine, {called: agent}, episodes, seed, fairness, progress=progress)[0]
@@ -72,17 +71,17 @@ def evaluate_all(
 
     Args:
         engine: the compiled environment.
-        agents: as :func:`onco_gym.load_agent` takes them, or agents by the name to call them.
+        agents: names or files for :func:`onco_gym.load_agent`, or a mapping from names to agents.
         episodes, seed, progress: see :func:`evaluate`.
-        fairness: whether to ask about twins; or the names of the agents that are to be asked.
+        fairness: whether to ask about twins; or the names of the agents to ask.
         workers, address: see :func:`onco_gym.foundation.workers.spread`.
 
     Returns:
-        One evaluation per agent, in their order. The digits do not depend on the workers, except for the time.
+        One evaluation per agent, in their order. Except for the time, they do not depend on the workers.
     """
     wanted: dict[str, Agent | str] = dict(agents) if isinstance(agents, Mapping) else {name: name for name in agents}
     if not wanted:
-        raise EvaluationError("there is no agent to evaluate")
+        raise EvaluationError("there are no agents to evaluate")
     if episodes < 1:
         raise EvaluationError(f"episodes is {episodes}, expected at least 1")
     made = {name: _made(engine, agent, seed) for name, agent in wanted.items()}  # fail early on unknown agents
@@ -101,7 +100,7 @@ def evaluate_all(
     ]
     played: dict[str, list[_Played]] = {name: [] for name in everybody}
     reports: dict[str, DivergenceReport] = {}
-    for task, result in zip(tasks, spread(_work, tasks, workers, address, progress), strict=True):
+    for task, result in zip(tasks, spread(_work, tasks, workers, address, progress, "batches of patients"), strict=True):
         if isinstance(result, DivergenceReport):
             reports[task.name] = result
         else:
@@ -139,7 +138,7 @@ class _Played(NamedTuple):
 
     runs: Runs
     microseconds: NDArray[np.float64]  # (m,) per patient, one for each batch that the agent was asked about
-    seen: NDArray[np.float32]  # (k, F) visits to take the time at
+    seen: NDArray[np.float32]  # (k, F) visits at which to time the agent
     allowed: NDArray[np.bool_]  # (k, mask size)
 
 
@@ -153,22 +152,11 @@ def _work(task: _Task) -> _Played | DivergenceReport:
         return measure_divergence(task.engine, agent, task.patients, task.seed)
     timed = _Timed(agent)
     episodes = rollout(task.engine, timed, task.patients, task.seed + task.start)
-    runs = Runs(
-        returns=episodes.returns.astype(np.float64),
-        terms={name: values.astype(np.float64) for name, values in episodes.terms.items()},
-        weeks=episodes.weeks.astype(np.float64),
-        died=episodes.died,
-        decisions=(episodes.verdicts >= 0).sum(0),
-        concordant=(episodes.verdicts >= VERDICTS.index("later")).sum(0),
-        carbon_kg=episodes.carbon_kg.astype(np.float64),
-        cost_usd=episodes.cost_usd.astype(np.float64),
-        severe=episodes.severe,
-    )
-    return _Played(runs, np.array(timed.microseconds), np.array(timed.seen), np.array(timed.allowed))
+    return _Played(Runs.of(episodes), np.array(timed.microseconds), np.array(timed.seen), np.array(timed.allowed))
 
 
 class _Timed:
-    """An agent, the time that it takes, and some of the visits at which it was asked."""
+    """An agent whose calls are timed. It keeps some of the visits at which the agent was asked."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -177,7 +165,7 @@ class _Timed:
         self.allowed: list[NDArray[np.bool_]] = []
 
     def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[Any]:
-        """What the agent says."""
+        """The agent's actions."""
         if len(self.seen) < ASKED:
             row = len(self.seen) % len(observation)
             self.seen.append(observation[row].copy())
@@ -189,7 +177,7 @@ class _Timed:
 
 
 def _timing(engine: Engine, agent: Agent, played: Sequence[_Played], seed: int) -> Timing:
-    """Asked about one patient at visits of the first chunk; in batches as measured while they were played."""
+    """Time the agent on one patient at visits of the first chunk. Batches were timed while they were played."""
     batch = float(np.median(np.concatenate([part.microseconds for part in played])))
     together = len(played[0].runs)
     if remembers(agent):
@@ -197,7 +185,7 @@ def _timing(engine: Engine, agent: Agent, played: Sequence[_Played], seed: int) 
         rollout(engine, timed, 1, seed)
         return Timing(float(np.median(timed.microseconds)), batch, together)
     seen, allowed, taken = played[0].seen, played[0].allowed, list[float]()
-    agent.act(seen[:1], allowed[:1])  # what is made ready at the first call is not counted
+    agent.act(seen[:1], allowed[:1])  # the first call may include setup and is not counted
     for row in range(ASKED):
         visit = slice(row % len(seen), row % len(seen) + 1)
         begun = time.perf_counter()

@@ -1,8 +1,8 @@
 """Statistics of scores over runs and tasks.
 
 After Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021 (arXiv:2108.13264).
-Scores are arrays of shape (runs, tasks). Intervals are percentiles of a stratified bootstrap: runs are drawn again, with
-replacement, within each task; tasks are not. Same seed, same interval. One task is a column: ``scores[:, None]``.
+Scores are arrays of shape (runs, tasks). Intervals are percentiles of a stratified bootstrap: runs are resampled with
+replacement within each task; tasks are not resampled. Same seed, same interval. A single task is a column: ``scores[:, None]``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from onco_gym.foundation.intervals import Interval
 REPLICATES = 2000
 """Bootstrap samples behind an interval."""
 LEVEL = 0.95
-"""Of an interval."""
+"""Default level of intervals."""
 BLOCK = 4_000_000
 """Numbers held at a time while resampling."""
 
@@ -60,7 +60,7 @@ def interquartile_mean(scores: ArrayLike) -> Any:
         scores: (..., runs, tasks). A quarter is rounded down to whole runs.
 
     Returns:
-        (...) as the leading axes have it; a number for (runs, tasks).
+        (...), the shape of the leading axes; a number for (runs, tasks).
     """
     flat = _runs_and_tasks(scores)
     flat = flat.reshape(*flat.shape[:-2], -1)
@@ -76,11 +76,11 @@ def average(scores: ArrayLike) -> Any:
 
 
 def optimality_gap(scores: ArrayLike, target: float = 1.0) -> Any:
-    """How far below ``target`` runs stay in the mean; what lies above it counts as at it.
+    """How far runs stay below ``target`` on average. Scores above ``target`` count as equal to it.
 
     Args:
         scores: (..., runs, tasks).
-        target: the score that is wanted.
+        target: the desired score.
 
     Returns:
         (...), at least 0, in the unit of the scores.
@@ -100,12 +100,12 @@ def bootstrap_interval(
     Args:
         scores: (runs, tasks).
         statistic: takes (b, runs, tasks), returns (b,).
-        level: of the interval, such as 0.95.
+        level: level of the interval, such as 0.95.
         replicates: bootstrap samples.
         seed: same seed, same interval.
 
     Raises:
-        StatisticsError: for scores that are not finite numbers of that shape, or a level or count that makes no sense.
+        StatisticsError: if scores are not finite numbers of that shape, or ``level`` or ``replicates`` is out of range.
     """
     values = _checked(scores, level, replicates)
     rng = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def probability_of_improvement(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> Interval:
-    """How likely a run of ``first`` is above one of ``second`` on a task drawn at random; ties count half (Mann-Whitney).
+    """Probability that a run of ``first`` is above one of ``second`` on a random task. Ties count half (Mann-Whitney).
 
     Args:
         first: (runs, tasks).
@@ -130,7 +130,7 @@ def probability_of_improvement(
     """
     x, y = _checked(first, level, replicates), _checked(second, level, replicates)
     if x.shape[1] != y.shape[1]:
-        raise StatisticsError(f"scores are of {x.shape[1]} and {y.shape[1]} tasks: expected the same tasks")
+        raise StatisticsError(f"scores have {x.shape[1]} and {y.shape[1]} tasks, expected the same tasks")
     rng = np.random.default_rng(seed)
     total, drawn = 0.0, np.zeros(replicates)
     for task in range(x.shape[1]):
@@ -161,7 +161,7 @@ def performance_profile(
     """
     values, marks = _checked(scores, level, replicates), np.asarray(thresholds, np.float64)
     if marks.ndim != 1 or not len(marks) or np.isnan(marks).any():
-        raise StatisticsError(f"thresholds have shape {marks.shape}: expected a row of numbers")
+        raise StatisticsError(f"thresholds have shape {marks.shape}, expected (T,) numbers")
 
     def share(some: Floats) -> Floats:
         flat = np.sort(some.reshape(len(some), -1), axis=1)
@@ -177,18 +177,18 @@ def performance_profile(
 def ratio_interval(
     top: ArrayLike, bottom: ArrayLike, level: float = LEVEL, replicates: int = REPLICATES, seed: int = 0
 ) -> Interval:
-    """The ratio of two means over the same n patients, with the bootstrap interval that draws patients again.
+    """The ratio of two means over the same n patients, with a bootstrap interval over patients.
 
     Args:
         top, bottom: (n,) paired.
         level, replicates, seed: see :func:`bootstrap_interval`.
 
     Returns:
-        Not a number where the mean of ``bottom`` is not above 0: there is then nothing to measure by.
+        The ratio and its interval; NaN if the mean of ``bottom`` is not above 0.
     """
     a, b = np.asarray(top, np.float64), np.asarray(bottom, np.float64)
     if a.shape != b.shape or a.ndim != 1:
-        raise StatisticsError(f"shapes are {a.shape} and {b.shape}: expected two rows of the same patients")
+        raise StatisticsError(f"top and bottom have shapes {a.shape} and {b.shape}, expected (n,) for the same patients")
     pairs = _checked(np.stack([a, b], 1), level, replicates)
     if b.mean() <= 0:
         return Interval(float("nan"), float("nan"), float("nan"))
@@ -213,13 +213,13 @@ def scores_over_seeds(
 ) -> dict[str, SeedScores]:
     """Scores of algorithms whose policies, one for each training seed, were all evaluated on the same patients.
 
-    The bootstrap draws patients again, the same ones for all algorithms, and the seeds of each algorithm.
+    The bootstrap resamples patients, the same for all algorithms, and the seeds of each algorithm.
 
     Args:
-        returns: algorithm to (seeds, patients). Seeds may differ in number; patients are the same, in the same order.
+        returns: algorithm to (seeds, patients). The number of seeds may differ; patients are the same, in the same order.
         zero: the algorithm whose mean return has the score 0.
         hundred: the algorithm whose mean return has the score 100, or 100 / ``reach``.
-        reach: how far 100 lies from ``zero``, where ``hundred`` lies at 1.
+        reach: distance of 100 from ``zero``, in units of the distance of ``hundred``.
         level, replicates, seed: see :func:`bootstrap_interval`.
 
     Raises:
@@ -228,10 +228,13 @@ def scores_over_seeds(
     values = {name: _checked(some, level, replicates) for name, some in returns.items()}
     if not {zero, hundred} <= set(values) or len({some.shape[1] for some in values.values()}) != 1:
         shapes = ", ".join(f"{name} {some.shape}" for name, some in values.items())
-        raise StatisticsError(f"returns are {shapes}: expected {zero} and {hundred} among them, and the same patients for all")
+        raise StatisticsError(f"returns have shapes {shapes}, expected {zero} and {hundred} and the same patients for all")
     bottom, top = values[zero].mean(), values[hundred].mean()
     if not reach > 0 or top <= bottom:
-        raise StatisticsError(f"{hundred} has {top:.4g} and {zero} {bottom:.4g}, reach is {reach}: expected a way upwards")
+        raise StatisticsError(
+            f"mean returns are {top:.4g} ({hundred}) and {bottom:.4g} ({zero}), reach is {reach}: "
+            f"expected {hundred} above {zero} and reach above 0"
+        )
     rng = np.random.default_rng(seed)
     patients = values[zero].shape[1]
     weights = rng.multinomial(patients, np.full(patients, 1 / patients), size=replicates) / patients
@@ -242,7 +245,7 @@ def scores_over_seeds(
         seeds = rng.integers(0, len(some), size=means.shape)
         above = 100 / reach * (np.take_along_axis(means, seeds, axis=1).mean(1) - low)
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = np.where(high > low, above / (high - low), np.sign(above) * np.inf)  # few patients may have no way upwards
+            drawn = np.where(high > low, above / (high - low), np.sign(above) * np.inf)  # resampling may reverse the order
         method: Any = "linear" if np.isfinite(drawn).all() else "nearest"
         ends = (float(end) for end in np.quantile(drawn, _tails(level), method=method))
         by_seed = 100 / reach * (some.mean(1) - bottom) / (top - bottom)
@@ -253,14 +256,14 @@ def scores_over_seeds(
 def _runs_and_tasks(scores: ArrayLike) -> Floats:
     values = np.asarray(scores, np.float64)
     if values.ndim < 2 or not values.shape[-2] or not values.shape[-1]:
-        raise StatisticsError(f"scores have shape {values.shape}: expected (runs, tasks), at least one of each")
+        raise StatisticsError(f"scores have shape {values.shape}, expected (runs, tasks) with at least one of each")
     return values
 
 
 def _checked(scores: ArrayLike, level: float, replicates: int) -> Floats:
     values = _runs_and_tasks(scores)
     if values.ndim != 2 or not np.isfinite(values).all():
-        raise StatisticsError(f"scores of shape {values.shape}: expected finite numbers, (runs, tasks)")
+        raise StatisticsError(f"scores have shape {values.shape}, expected (runs, tasks) of finite numbers")
     if not 0 < level < 1:
         raise StatisticsError(f"level is {level}, expected a share between 0 and 1")
     if replicates < 1:
@@ -273,14 +276,14 @@ def _tails(level: float) -> tuple[float, float]:
 
 
 def _blocks(replicates: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, how many) replicates to hold at a time, where one takes ``size`` numbers."""
+    """(start, count) of replicates to hold at a time, if each takes ``size`` numbers."""
     some = max(1, BLOCK // size)
     for start in range(0, replicates, some):
         yield start, min(some, replicates - start)
 
 
 def _resampled(values: Floats, replicates: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Blocks of (b, runs, tasks): the runs of each task drawn again."""
+    """Blocks of (b, runs, tasks): the runs of each task resampled."""
     runs, tasks = values.shape
     for _, size in _blocks(replicates, values.size):
         yield values[rng.integers(runs, size=(size, runs, tasks)), np.arange(tasks)]
@@ -293,7 +296,7 @@ def _counts(ranks: NDArray[np.intp], levels: int) -> Floats:
 
 
 def _above(one: Floats, other: Floats) -> Floats:
-    """(b,) the share of pairs in which the first is above, ties half; from counts (b, levels)."""
+    """(b,) the share of pairs in which the first is above, from counts (b, levels). Ties count half."""
     below = np.cumsum(other, axis=1) - other / 2
     shares: Floats = (one * below).sum(1) / (one.sum(1) * other.sum(1))
     return shares

@@ -1,8 +1,8 @@
-"""The planner as 100 of the score.
+"""Yardsticks: the planner's mean return, which is 100 of the score.
 
-The planner takes a good part of a second for a patient, too long to be played beside every agent. How far it gets beyond the
-guideline is therefore measured once for every shipped card and kept beside it, with the card's digest: other cards, one that has
-changed, other reward weights or another horizon have no yardstick, and 100 is then the guideline.
+The planner takes a good part of a second per patient, too long to evaluate it beside every agent. So its gain over the guideline
+is measured once for every shipped card and kept beside it, with the card's digest. There is no yardstick for other cards, changed
+cards, other reward weights or another horizon; 100 is then the guideline.
 """
 
 import functools
@@ -25,10 +25,10 @@ from onco_gym.rewards import card_weights
 PLANNER = "planner"
 AGENTS = ("random", "guideline", PLANNER)
 AT_ONCE = 256
-"""Patients that the planner treats at once; what it draws, and so the last digits, hangs on this number."""
+"""Patients that the planner treats at once. Its random draws, and so the last digits, depend on this number."""
 PATIENTS = 1536
 FIRST = 10_000_000
-"""Seed of the first patient: not one of those that agents are evaluated on by default."""
+"""Seed of the first patient. By default, agents are evaluated on other patients."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Yardstick:
     """Mean returns of three agents on the same patients, with the same chance.
 
     Attributes:
-        card_digest: of the card's content.
-        patients, first: how many, and the seed of the first.
+        card_digest: digest of the card's content.
+        patients, first: number of patients, and the seed of the first.
         random, guideline, planner: mean returns.
-        gain: (value, low, high) of the planner over the guideline, in return, with its 95% interval.
+        gain: gain in return of the planner over the guideline, with its 95% interval: (value, low, high).
     """
 
     card_digest: str
@@ -52,7 +52,7 @@ class Yardstick:
 
     @property
     def reach(self) -> float:
-        """How far the planner gets from random play, the guideline getting as far as 1."""
+        """The planner's gain over random play, relative to the guideline's gain over random play."""
         return (self.planner - self.random) / (self.guideline - self.random)
 
 
@@ -62,7 +62,7 @@ def yardstick_file(card: str) -> Path:
 
 
 def yardstick(engine: Engine) -> Yardstick | None:
-    """The yardstick of an environment, or None where there is none that fits."""
+    """The yardstick of an environment, or None if it has none."""
     same = engine.horizon == engine.card.horizon_cycles and engine.weights == dict(card_weights(engine.card, None))
     if engine.kind.name != "regimen" or not same:
         return None
@@ -71,7 +71,7 @@ def yardstick(engine: Engine) -> Yardstick | None:
 
 @functools.cache
 def _shipped() -> dict[str, Yardstick]:
-    """By the digest of the card."""
+    """The shipped yardsticks by the digest of their card."""
     found = [read_yardstick(path) for path in sorted((cards_folder() / "yardsticks").glob("*.json"))]
     return {one.card_digest: one for one in found}
 
@@ -87,9 +87,9 @@ def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
         value, low, high = map(float, content.pop("gain"))
         found = Yardstick(**content, gain=(value, low, high))
         if not found.random < found.guideline < float("inf") or not np.isfinite(found.planner):
-            raise ValueError("its returns are no numbers, or the guideline's is not above random play")
+            raise ValueError("its returns are not finite, or the guideline's is not above random play")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CardError(f"{path}: is not a yardstick: {error}") from None
+        raise CardError(f"{path} is not a yardstick: {error}") from None
     return found
 
 
@@ -104,8 +104,8 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
 
     Args:
         engine: the environment; its actions must be regimens.
-        patients: how many.
-        first: seed of the first.
+        patients: number of patients.
+        first: seed of the first patient.
         progress: told after every batch of patients.
     """
     returns: dict[str, list[np.ndarray]] = {name: [] for name in AGENTS}

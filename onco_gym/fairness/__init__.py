@@ -1,4 +1,4 @@
-"""Exact fairness: counterfactual twins, and what a policy makes of them.
+"""Exact fairness: how a policy treats patients and their counterfactual twins.
 
 >>> from onco_gym.agents import GuidelineAgent
 >>> from onco_gym.fairness import audit_fairness

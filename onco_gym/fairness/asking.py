@@ -1,7 +1,7 @@
-"""Asking a policy about patients and their twins, and how far its two answers are apart.
+"""Ask a policy about patients and their twins, and measure how far its two answers are apart.
 
-A policy with ``probabilities`` answers with a distribution. Any other is asked twice about the same observation: how often it
-contradicts itself tells how much of its contradictions between a patient and the twin is chance.
+A policy with ``probabilities`` answers with a distribution. Any other policy is asked twice about each observation. How often it
+contradicts itself shows how much of the difference between patient and twin is chance.
 """
 
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ from onco_gym.agents.protocol import remembers
 from onco_gym.interfaces.engine import Engine
 
 BATCH = 1024
-"""Rows in a question are padded to a multiple of this, so that an agent compiled by JAX meets few shapes."""
+"""Questions are padded to a multiple of this many rows, so that agents compiled by JAX see few shapes."""
 DOSE_STEPS = 10
-"""Doses that differ by less than a tenth of the standard dose count as the same answer, but for rounding."""
+"""Doses are rounded to a tenth of the standard dose before answers are compared."""
 
 
 class Answer(NamedTuple):
-    """A policy's answer for n patients: a distribution, or two draws."""
+    """A policy's answer for n patients: a distribution or two draws for each."""
 
     chances: NDArray[np.float64] | None  # (n, R)
-    codes: NDArray[np.int64]  # (2, n) whole actions as numbers; (0, n) where there is a distribution
+    codes: NDArray[np.int64]  # (2, n) complete actions encoded as numbers; (0, n) with a distribution
     regimens: NDArray[np.int64]  # (2, n) the regimens in them
 
     def take(self, rows: NDArray[np.intp]) -> "Answer":
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
         return Answer(chances, self.codes[:, rows], self.regimens[:, rows])
 
     def chance_of(self, regimen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n,) how likely each ``regimen`` (n,) is to be chosen; by the draws, if there is no distribution."""
+        """(n,) probability of each ``regimen`` (n,), estimated from the draws if there is no distribution."""
         if self.chances is not None:
             return self.chances[np.arange(len(regimen)), regimen]
         return (self.regimens == regimen).mean(0)
@@ -49,7 +49,7 @@ class Apart(NamedTuple):
 
 
 class Policy:
-    """An agent, ready to be asked.
+    """An agent that can be asked about any patients.
 
     Args:
         engine: the compiled environment.
@@ -58,7 +58,7 @@ class Policy:
 
     def __init__(self, engine: Engine, agent: Agent) -> None:
         if not callable(getattr(agent, "act", None)):
-            raise AgentError(f"{type(agent).__name__} is no agent: it has no act(observation, mask)")
+            raise AgentError(f"{type(agent).__name__} is not an agent: it has no act(observation, mask)")
         if remembers(agent):
             raise AgentError(f"{type(agent).__name__} remembers its patients, so it cannot be asked about their twins")
         self._agent, self._kind = agent, engine.kind
@@ -83,17 +83,17 @@ class Policy:
     def _checked(self, chances: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
         values = np.asarray(chances, float)
         if values.shape != shape:
-            raise AgentError(f"the agent's probabilities have shape {values.shape}: expected {shape}")
+            raise AgentError(f"the agent's probabilities have shape {values.shape}, expected {shape}")
         if not (np.all(values >= -1e-6) and np.all(np.abs(values.sum(1) - 1) < 1e-3)):
-            raise AgentError("the agent's probabilities are negative, or do not add up to 1, or are not numbers")
+            raise AgentError("the agent's probabilities are invalid: expected numbers from 0 to 1 that add up to 1")
         return np.maximum(values, 0) / np.maximum(values, 0).sum(1, keepdims=True)
 
     def _draw(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """((n,) whole actions as numbers, (n,) the regimens in them)."""
+        """((n,) complete actions encoded as numbers, (n,) the regimens in them)."""
         try:
             actions = self._kind.checked(self._agent.act(observation, mask), len(observation))
         except InvalidAction as error:
-            raise AgentError(f"the agent answered wrongly: {error}") from None
+            raise AgentError(f"the agent gave an invalid action: {error}") from None
         regimens, sizes = self._kind.regimens(actions), tuple(self._kind.parts.values())
         if not sizes:
             return regimens * (DOSE_STEPS + 1) + np.rint(actions.max(1) * DOSE_STEPS).astype(np.int64), regimens
@@ -101,7 +101,7 @@ class Policy:
 
 
 def apart(one: Answer, other: Answer) -> Apart:
-    """How far the answers for n patients are apart from those for their twins."""
+    """How far the answers for n patients and for their twins are apart."""
     if one.chances is not None and other.chances is not None:
         return Apart(jensen_shannon(one.chances, other.chances), np.zeros(len(one.chances)), moved(one.chances, other.chances))
     differ = (one.codes[:, None] != other.codes[None]).mean((0, 1))

@@ -1,4 +1,4 @@
-"""A policy that is unfair by a known amount, to try an audit on."""
+"""A policy that is unfair by a known amount, for trying out audits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,17 @@ from onco_gym.knowledge import Guideline
 
 
 class BiasedAgent:
-    """Follows the guideline, but at the start of a line gives patients of one group the next best in a share of cases.
+    """Follows the guideline, but in a share of cases gives one group the next best regimen at the start of a line.
 
-    Next best is the regimen that the guideline names after its first choice, or best supportive care if it names no other.
-    Each decision is drawn anew.
+    The next best is the regimen that the guideline names after its first choice, or best supportive care if it names no other.
+    Each decision is drawn independently.
 
     Args:
         card: the card.
-        attribute: a protected attribute that can be seen.
-        group: whom it treats worse, e.g. ``"medicaid"``.
-        share: in which share of cases, 0..1; 1 withholds the first choice always.
-        seed: same seed, same choices.
+        attribute: a protected attribute that observations show.
+        group: the group that it treats worse, e.g. ``"medicaid"``.
+        share: share of cases, 0..1; 1 always withholds the first choice.
+        seed: the same seed gives the same choices.
     """
 
     def __init__(self, card: Card, attribute: str, group: str, share: float, seed: int = 0) -> None:
@@ -35,15 +35,13 @@ class BiasedAgent:
         fields = {field.name: field for field in self._layout.fields}
         columns = columns_of(variable)
         if not set(columns) <= set(fields):
-            raise AgentError(f"{attribute!r} cannot be seen: no policy can treat its groups differently")
+            raise AgentError(f"observations do not show {attribute!r}, so no policy can treat its groups differently")
         field = fields[columns[index] if len(columns) > 1 else columns[0]]
         value = variable.values[index] if isinstance(variable, Ordinal) else 1.0 if len(columns) > 1 else float(index)
         self._column, self._value = field.index, (value - field.low) / (field.high - field.low)
         self._guideline, self._follow = Guideline(card), GuidelineAgent(card)
         self._knowledge = ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
-        self._last = [fields[f"regimen_{name}"].index for name in self._layout.regimens]
-        self._prior = [fields[f"prior_{name}"].index for name in self._layout.regimens]
         self._rng = np.random.default_rng(seed)
 
     def act(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -52,22 +50,20 @@ class BiasedAgent:
         return np.where(self._rng.random(len(choice)) < self._share, worse, choice)
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(n, R) how likely each regimen is."""
+        """(n, R) probability of each regimen."""
         choice, worse = self._choices(observation, mask)
         every = np.eye(len(self._active))
         return (1 - self._share) * every[choice] + self._share * every[worse]
 
     def _choices(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """((n,) what the guideline says, (n,) what the group gets instead: the same, but at the start of a line)."""
+        """((n,) the guideline's choice, (n,) what the group gets instead, which differs only at the start of a line)."""
         choice = np.asarray(self._follow.act(observation, mask), np.int64)
         worse = choice.copy()
-        rows = np.arange(len(choice))
-        starts = self._active[choice] & (observation[:, self._last][rows, choice] < 0.5)
+        starts = self._active[choice] & (self._knowledge(observation).current != choice)
         singled_out = np.flatnonzero(starts & (np.abs(observation[:, self._column] - self._value) < 1e-3))
         if len(singled_out):
-            seen = observation[singled_out]
-            had = (seen[:, self._prior] * self._layout.horizon > 0.5) & self._active
+            known = self._knowledge(observation[singled_out])
+            had = (known.cycles > 0.5) & self._active
             had[np.arange(len(singled_out)), choice[singled_out]] = True
-            known = self._knowledge(seen)
             worse[singled_out] = self._guideline.first_choice(known, mask[singled_out] & ~had, self._layout.supportive)
         return choice, worse

@@ -1,4 +1,4 @@
-"""Every visited state of every patient beside the same state of their twins, with the policy's answer to both."""
+"""Compare a policy's answers for every visited state of every patient with its answers for their twins."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,24 @@ from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, Origin
 
 BLOCK = 5000
-"""Patients who are walked through at a time, with a dozen twins each: bounds memory."""
+"""Patients replayed at a time, with a dozen twins each. This bounds memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """Comparisons of a patient's state with a twin's, one a row; m of them, in no order.
+    """m comparisons of a patient's state with a twin's, in no particular order.
 
     Attributes:
         patient: (m,) number of the patient.
-        step: (m,) of the episode.
+        step: (m,) step of the episode.
         group: (m,) the patient's group.
         value: (m,) the twin's group.
         case: (m,) whether a line was due to start; see :class:`onco_gym.fairness.need.Guide`.
-        stratum: (m,) of need.
+        stratum: (m,) stratum of need.
         nats: (m,) Jensen-Shannon divergence between the answers.
-        chance: (m,) what chance alone would show of it.
+        chance: (m,) the divergence that chance alone would show.
         moved: (m,) total variation between the answers, or how often draws differ.
-        followed: (m,) how likely the twin's answer is the guideline's first choice; not a number where the twin is no case.
+        followed: (m,) probability that the twin's answer is the guideline's first choice; NaN where the twin is not a case.
         draws: (4, m) regimens drawn twice for the patient and twice for the twin; (0, m) with distributions.
     """
 
@@ -55,20 +55,20 @@ class Comparisons:
         return len(self.patient)
 
     def where(self, rows: NDArray[np.bool_] | slice) -> "Comparisons":
-        """Some of them."""
+        """The comparisons at ``rows``."""
         return Comparisons(*(getattr(self, field.name)[..., rows] for field in fields(self)))
 
     def divergence(self) -> Interval:
-        """Mean Jensen-Shannon divergence in nats, less what chance alone would show."""
+        """Mean Jensen-Shannon divergence in nats, minus what chance alone would show."""
         return mean_by_patient(self.patient, self.nats - self.chance)
 
     def changed(self, group: int | None = None) -> Interval:
-        """The share of decisions that are different for patient and twin.
+        """The share of decisions that differ between patient and twin.
 
-        With distributions, or a policy that never contradicts itself, the mean total variation. From draws of a policy that
-        does, the total variation between the pooled answers to both within strata of equal need (and, unless a
-        ``group`` is given, which is then compared with all others together, of one pair of groups): which regimens are
-        chosen more often is read off one draw, how much more often off the other, so that chance adds nothing.
+        For distributions, or a policy that never contradicts itself, this is the mean total variation. Otherwise it is the
+        total variation between answers that are pooled within strata of equal need, by pair of groups. If a ``group`` is
+        given, it is compared with all others together. One draw says which regimens are chosen more often, the other how
+        much more often, so chance adds nothing.
         """
         if not len(self.draws) or not self.chance.any():
             return mean_by_patient(self.patient, self.moved)
@@ -91,13 +91,13 @@ class Comparisons:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What a walk through the episodes of n patients showed.
+    """The answers of a policy for n patients and all their twins.
 
     Attributes:
         twins: comparisons by attribute.
         lost: by attribute, comparisons that could not be made because the twin had died.
-        visits: visited states.
-        patient, followed: (cases,) the patient of each case, and how likely the answer is the guideline's first choice.
+        visits: number of visited states.
+        patient, followed: (cases,) the patient of each case, and the probability of the guideline's first choice.
         start: (n,) cycle in which an anti-cancer regimen was first given; infinite where none was.
         groups: name to (n,) group of each protected attribute.
     """
@@ -119,15 +119,15 @@ def compare(
     effect: Effect,
     progress: Progress = silent,
 ) -> Comparison:
-    """Walk through ``episodes`` again, with all twins alongside, and ask the policy about everybody at every visit.
+    """Replay ``episodes`` with all twins alongside, and ask the policy about all of them at every visit.
 
     Args:
         engine: the compiled environment.
-        policy: who is asked.
-        episodes: of n patients.
-        attributes: for which there are twins, one in every other group.
-        effect: what the twins have of their own.
-        progress: told after every step.
+        policy: the policy to ask.
+        episodes: the episodes of n patients.
+        attributes: attributes to make twins for, one in every other group.
+        effect: what changes together with the attribute.
+        progress: called after every step.
     """
     n = len(episodes)
     start = np.full(n, np.inf)
@@ -137,7 +137,7 @@ def compare(
     size, steps = -(-n // blocks), len(episodes.actions)
     visits: list[_Visit] = []
     for block in range(blocks):
-        # All blocks have one size, so that they are compiled once; the last one repeats a patient, who then does not count.
+        # All blocks have one size, so that they are compiled once. The last one repeats a patient, who is not counted again.
         who = np.minimum(np.arange(block * size, (block + 1) * size), n - 1)
         given = np.where(np.arange(block * size, (block + 1) * size) < n, episodes.given[:, who], -1)
         walk = _Block(engine, policy, episodes.origin, who, groups, attributes, effect)
@@ -192,10 +192,10 @@ class _Block:
         self._own = np.concatenate([groups[twin.attribute][who][twin.who] for twin in twins])  # (m,) group of the patient
         self._value = np.concatenate([np.full(len(twin.who), twin.group) for twin in twins])  # (m,) group of the twin
         counts = [sum(len(twin.who) for twin in twins if twin.attribute == name) for name in attributes]
-        self._bounds = np.cumsum([0, *counts])  # of each attribute among the m
+        self._bounds = np.cumsum([0, *counts])  # boundaries of the attributes among the m
 
     def visit(self, step: int, given: NDArray[np.int32]) -> _Visit:
-        """Ask about everybody who is ``given`` (k,) something at this step, and about their twins."""
+        """Ask about all patients who are ``given`` (k,) something at this step, and about their twins."""
         policy, guide, whose = self._policy, self._guide, self._replay.who
         seen, twins = self._replay.look(), self._replay.look_at_twins()
         there = (given >= 0) & seen.alive
@@ -206,7 +206,7 @@ class _Block:
         )
         needs, answers = guide.needs(observation, can), policy.ask(observation, mask)
         follows = np.where(needs.case, answers.chance_of(needs.first), np.nan)
-        at = (np.cumsum(there) - 1)[whose[some]]  # place of each twin's patient among those here
+        at = (np.cumsum(there) - 1)[whose[some]]  # index of each twin's patient among those here
         one, reply = answers.take(at), answers.take(np.arange(len(here), len(observation)))
         cases = np.flatnonzero(needs.case[: len(here)])
         every = _comparisons(
@@ -224,7 +224,7 @@ class _Block:
         )
 
     def move(self, actions: NDArray[Any], given: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Go to the next visit. Returns (k,) the present cycle where an anti-cancer regimen is given, else infinity."""
+        """Move to the next visit. Returns (k,) the present cycle where an anti-cancer regimen is given, else infinity."""
         cycle = self._replay.cycle
         got = self._replay.move(actions, given)
         return np.where((given >= 0) & self._active[got], cycle, np.inf)

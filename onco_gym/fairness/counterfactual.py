@@ -1,4 +1,4 @@
-"""Who a patient's twin is: the same body and the same chance, another value of a protected attribute."""
+"""A patient's twin: the same body and the same chance, with another value of a protected attribute."""
 
 import functools
 from collections.abc import Collection
@@ -22,20 +22,20 @@ adherence). ``"direct"``: nothing, only the attribute as the chart shows it."""
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 
 SOCIAL = ("social", "access")
-"""Tiers of variables that may follow a protected attribute. Demographic and biological ones are held."""
+"""Tiers of variables that may change with a protected attribute. Demographic and biological variables stay fixed."""
 CHANGED: dict[Effect, tuple[str, ...]] = {
     "total": ("adherence", "delay", "result_cycle", "wait", "shown", "travel", "groups"),
     "direct": ("shown", "groups"),
 }
-"""Fields of :class:`onco_gym.simulator.state.Patient` that a twin has of its own. All others are the patient's, bit for bit."""
+"""Fields of :class:`onco_gym.simulator.state.Patient` that can differ in a twin. All others are the patient's, bit for bit."""
 
 
 class FairnessError(ValueError):
-    """A question about fairness that cannot be answered; the message says what was expected."""
+    """A question about fairness that cannot be answered. The message says what was expected."""
 
 
 def engine_of(source: Any) -> Engine:
-    """The engine itself, or that of an environment."""
+    """``source`` if it is an engine, or the engine of an environment."""
     engine = source if isinstance(source, Engine) else getattr(getattr(source, "unwrapped", None), "engine", None)
     if not isinstance(engine, Engine):
         raise FairnessError(f"expected an engine or an environment of onco_gym, got {type(source).__name__}")
@@ -46,7 +46,7 @@ def groups_of(card: Card, attribute: str) -> tuple[str, ...]:
     """The groups of a protected attribute, by name.
 
     Raises:
-        FairnessError: if it is none.
+        FairnessError: if ``attribute`` is not a protected attribute.
     """
     known = dict(scenario(card).groups)
     if attribute not in known:
@@ -55,7 +55,7 @@ def groups_of(card: Card, attribute: str) -> tuple[str, ...]:
 
 
 def checked_effect(effect: str) -> Effect:
-    """``effect``, if it is one."""
+    """Check that ``effect`` is one of :data:`EFFECTS` and return it."""
     for known in EFFECTS:
         if effect == known:
             return known
@@ -63,7 +63,7 @@ def checked_effect(effect: str) -> Effect:
 
 
 def group_index(card: Card, attribute: str, value: Any) -> int:
-    """Which group ``value`` is: a group's name, or the value itself (``3`` for ``"3"``, ``True`` for ``"yes"``)."""
+    """The index of the group that ``value`` names, by its name or by its value (``3`` for ``"3"``, ``True`` for ``"yes"``)."""
     names = groups_of(card, attribute)
     variable = next(variable for variable in card.variables if variable.name == attribute)
     text = str(value)
@@ -77,10 +77,10 @@ def group_index(card: Card, attribute: str, value: Any) -> int:
 
 
 def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group: int, effect: Effect) -> Patient:
-    """The twins of the cohort's patients ``rows`` (n,), had ``attribute`` put them into ``group``; batch last.
+    """The twins of the cohort's patients ``rows`` (n,) with ``attribute`` set to ``group``; batch last.
 
-    Same exogenous noise, same random effects; see :data:`Effect` for what follows the attribute. A patient who is in
-    that group already is their own twin.
+    Twins keep the exogenous noise and the random effects. :data:`Effect` says what changes with the attribute. A patient
+    who is already in that group is their own twin.
     """
     card = engine.card
     held = [variable.name for variable in card.variables if effect == "direct" or variable.tier not in SOCIAL]
@@ -91,7 +91,7 @@ def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group:
 
 
 def chosen_attributes(card: Card, attributes: Collection[str] | None) -> tuple[str, ...]:
-    """``attributes``, or all protected ones, in the card's order."""
+    """``attributes``, or all protected attributes, in the card's order."""
     every = tuple(name for name, _ in scenario(card).groups)
     if attributes is None:
         return every

@@ -1,4 +1,4 @@
-"""The exact form of fairness: the policy is asked again about every patient's twins."""
+"""Exact fairness: ask the policy again about every patient's twins."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from onco_gym.interfaces.engine import Engine
 
 @dataclass(frozen=True)
 class Pair:
-    """Patients of one group, and their twins in another.
+    """Patients of one group compared with their twins in another.
 
     Attributes:
-        group: of the patients.
-        other: of the twins.
-        visits, cases: states that were compared, and those of them in which a line was due to start.
-        nats: mean Jensen-Shannon divergence over visits, less chance.
+        group: the patients' group.
+        other: the twins' group.
+        visits, cases: number of states compared, and of those in which a line was due to start.
+        nats: mean Jensen-Shannon divergence over visits, minus chance.
         changed: share of decisions changed, over cases.
     """
 
@@ -47,11 +47,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Standing:
-    """What it means to belong to a group: every patient is asked about as if of this group.
+    """How the policy would treat all patients if they belonged to one group.
 
     Attributes:
         group: its name.
-        changed: share of cases that are decided otherwise for this group than for the same patient in another.
+        changed: share of cases in which this group gets a different decision than the same patient in another group.
         followed: share of cases in which the guideline's first choice is chosen.
     """
 
@@ -62,18 +62,18 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """How far a policy's answers to patients and their twins are apart, for one attribute and effect. H steps, n patients.
+    """How far a policy's answers for patients and their twins are apart, for one attribute and effect. H steps, n patients.
 
     Attributes:
         effect: what else changed with the attribute.
-        nats: mean Jensen-Shannon divergence over visits and other groups, less chance; natural logarithm, at most log 2.
-        chance: what chance alone would have shown, in nats, and was taken off; 0 for a policy with probabilities.
+        nats: mean Jensen-Shannon divergence over visits and other groups, minus chance; natural logarithm, at most log 2.
+        chance: what chance alone would show, in nats. It is subtracted from ``nats``, and 0 for a policy with probabilities.
         changed: share of decisions changed (total variation), over all visits.
         cases_changed: the same over cases, the decisions at the start of a line.
-        by_step: (H,) mean divergence by step of the episode, less chance; not a number where nobody was left.
-        by_state: (H, n) divergence at each visited state, mean over the other groups; with chance, and not a number elsewhere.
-        pairs: by pair of groups.
-        standings: by group.
+        by_step: (H,) mean divergence by step of the episode, minus chance; NaN where nobody was left.
+        by_state: (H, n) divergence at each visited state, mean over the other groups, including chance; NaN elsewhere.
+        pairs: the same for each pair of groups.
+        standings: one for each group.
         lost: comparisons that were not made because the twin had died.
     """
 
@@ -91,12 +91,12 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class AttributeDivergence:
-    """What was found for one protected attribute.
+    """The divergence for one protected attribute.
 
     Attributes:
         attribute: its name.
-        contrasts: by effect, those that were asked for.
-        groups: what the groups got, among equal need.
+        contrasts: one for each effect that was asked for.
+        groups: how the groups were treated and fared, among patients of equal need.
     """
 
     attribute: str
@@ -106,13 +106,13 @@ class AttributeDivergence:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceReport:
-    """What was found for a policy; ``print`` it for tables.
+    """The divergences of a policy; ``print`` it for tables.
 
     Attributes:
         card: id of the card.
-        patients, visits, cases: how many were looked at.
+        patients, visits, cases: how many were examined.
         exact: whether the policy gave probabilities.
-        attributes: by name.
+        attributes: divergences by attribute.
     """
 
     card: str
@@ -155,31 +155,31 @@ def measure_divergence(
     within: int = WITHIN,
     progress: Progress = silent,
 ) -> DivergenceReport:
-    """Does the policy decide otherwise for the same patient in another group?
+    """Measure how differently the policy decides for the same patient in another group.
 
-    Rolls the agent out on ``n`` patients, replays them and their twins in every other group of each attribute under the
-    same decisions, and asks the agent about everybody at every visit.
+    This rolls the agent out on ``n`` patients, replays them and their twins in every other group of each attribute under the
+    same decisions, and asks the agent about all of them at every visit.
 
     Args:
-        engine: the compiled environment, or an environment that has one; of any kind.
-        agent: see :class:`onco_gym.agents.Agent`. With ``probabilities`` its distributions are compared; without, it is asked
-            twice each time, and what chance alone shows is taken off. It must not remember patients between calls.
-        n: patients. Patient ``i`` is the one that ``rollout(engine, agent, n, seed)`` has.
-        seed: same seed, same patients, same chance.
+        engine: an engine, or an environment of any kind.
+        agent: see :class:`onco_gym.agents.Agent`. If it has ``probabilities``, its distributions are compared. If not, it is
+            asked twice each time, and what chance alone would show is subtracted. It must not remember patients between calls.
+        n: number of patients. Patient ``i`` is the same as in ``rollout(engine, agent, n, seed)``.
+        seed: the same seed gives the same patients and the same chance.
         attributes: by default all protected ones.
         effect: ``"direct"`` or ``"total"``, see :data:`onco_gym.fairness.Effect`; by default both.
-        within: cycles in which treatment counts as begun in time.
-        progress: told after every step.
+        within: treatment that begins within this many cycles counts as in time.
+        progress: called after every step.
 
     Raises:
-        FairnessError: for attributes or effects that there are not.
-        AgentError: for an agent that answers nonsense.
+        FairnessError: for unknown attributes or effects.
+        AgentError: for an agent that gives invalid answers.
     """
     compiled = engine_of(engine)
     names = chosen_attributes(compiled.card, attributes)
     effects = EFFECTS if effect is None else (checked_effect(effect),)
     if within < 0:
-        raise FairnessError(f"within is {within}, expected a number of cycles")
+        raise FairnessError(f"within is {within}, expected a number of cycles from 0")
     policy, episodes = Policy(compiled, agent), rollout(compiled, agent, n, seed)
     origin = episodes.origin
     levels = dict(compiled.scenario.groups)

@@ -1,4 +1,4 @@
-"""An audit in plain words: which protected attributes a policy goes by, whom it singles out, and how often."""
+"""An audit in plain words: which protected attributes a policy depends on, whom it singles out, and how often."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +13,18 @@ from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine
 
 TOLERANCE = 0.01
-"""Share of decisions up to which a dependence is not called a finding."""
+"""Share of decisions up to which a dependence is not reported as a finding."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A protected attribute that the policy goes by.
+    """A protected attribute that the policy depends on.
 
     Attributes:
-        attribute: which.
-        group: whom it singles out.
-        share: of cases (decisions at the start of a line) that are decided otherwise for this group than for the same
-            patient in another.
+        attribute: its name.
+        group: the group that the policy singles out.
+        share: share of cases (decisions at the start of a line) in which this group gets a different decision than the same
+            patient in another group.
         visits_changed: share of all decisions that change with the attribute.
         nats: mean Jensen-Shannon divergence over all visits.
         followed: share of cases in which this group gets the guideline's first choice.
@@ -41,19 +41,20 @@ class Finding:
 
     def __str__(self) -> str:
         return (
-            f"{self.attribute}: the policy goes by it. Shown as {self.group}, the same patient is decided otherwise in "
-            f"{self.share.value:.1%} of cases (95% interval {self.share.low:.1%} to {self.share.high:.1%}); the guideline's "
-            f"first choice is chosen in {self.followed:.1%} of cases, against {self.followed_others:.1%} in other groups."
+            f"{self.attribute}: the policy depends on this attribute. Shown as {self.group}, the same patient gets a different "
+            f"decision in {self.share.value:.1%} of cases (95% interval {self.share.low:.1%} to {self.share.high:.1%}); the "
+            f"guideline's first choice is chosen in {self.followed:.1%} of cases, against {self.followed_others:.1%} in other "
+            "groups."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of an audit; ``print`` it for the words.
+    """The result of an audit; ``print`` it to read it in words.
 
     Attributes:
-        findings: attributes that the policy goes by, the gravest first.
-        report: everything behind it.
+        findings: attributes that the policy depends on, the largest share first.
+        report: the figures behind them.
     """
 
     findings: tuple[Finding, ...]
@@ -69,7 +70,7 @@ class Audit:
         named = {finding.attribute for finding in self.findings}
         silent = [found for name, found in report.attributes.items() if name not in named]
         lines += [f"{found.attribute}: nothing found ({_shares(found.contrasts['direct'])})." for found in silent]
-        lines.append("With what follows from the attribute (tests, delays, adherence):")
+        lines.append("Including what follows from the attribute (tests, delays, adherence):")
         lines += [f"  {name}: {_shares(found.contrasts['total'])}." for name, found in report.attributes.items()]
         return "\n".join(lines)
 
@@ -82,16 +83,16 @@ def audit_fairness(
     tolerance: float = TOLERANCE,
     progress: Progress = silent,
 ) -> Audit:
-    """Ask of every protected attribute whether the policy goes by it.
+    """Check for every protected attribute whether the policy depends on it.
 
-    An attribute is named if, with only the attribute as shown changed, the divergence lies above chance and a share of decisions
+    Only the attribute as shown is changed. An attribute is named if the divergence lies above chance and a share of decisions
     changed (of all, of cases, of one group's cases) lies above ``tolerance``, each with its whole 95% interval. The group
-    named is the one whose decisions differ most from those for the same patients in other groups; of equals, the one that
-    gets the guideline's first choice least often.
+    named is the one whose decisions differ most from those for the same patients in other groups. Among equals it is the
+    one that gets the guideline's first choice least often.
 
     Args:
         engine, agent, n, seed, progress: see :func:`measure_divergence`.
-        tolerance: share of decisions up to which nothing is said.
+        tolerance: share of decisions up to which nothing is reported.
     """
     if not 0 <= tolerance < 1:
         raise FairnessError(f"tolerance is {tolerance}, expected a share from 0 to below 1")

@@ -1,4 +1,4 @@
-"""What groups of patients got and what became of them, among equal need."""
+"""How groups of patients were treated and fared, among patients of equal need."""
 
 from dataclasses import dataclass
 
@@ -10,23 +10,23 @@ from onco_gym.foundation.intervals import Interval, standardised
 from onco_gym.interfaces.engine import Engine
 
 WITHIN = 4
-"""Cycles in which treatment has to begin to count as begun in time."""
+"""Treatment that begins within this many cycles counts as in time."""
 
 
 @dataclass(frozen=True)
 class GroupMetrics:
-    """One group of patients, as they were treated.
+    """How one group of patients was treated and fared.
 
     Every figure is standardised: the mean over strata of need, each weighted by its share of all patients. Need is
-    the guideline's first choice at the first visit, had every test been done. Strata in which the group has
-    fewer than two patients are left out.
+    the guideline's first choice at the first visit, had every test been done. Strata with fewer than two patients of the
+    group are left out.
 
     Attributes:
         group: its name.
-        patients: how many.
+        patients: number of patients.
         treated: share whose first anti-cancer treatment began within the cycles asked for.
-        delay_weeks: weeks until it began, among those who ever had any; the patient's own delay counts.
-        qalys: quality-adjusted life years within follow-up; not a number if the engine does not compute them.
+        delay_weeks: weeks until it began, among patients who were ever treated; includes the patient's own delay.
+        qalys: quality-adjusted life years within follow-up; NaN if the engine does not compute them.
         weeks: weeks lived within follow-up.
     """
 
@@ -51,12 +51,12 @@ def group_metrics(
 
     Args:
         engine: the compiled environment.
-        episodes: of n patients.
+        episodes: the episodes of n patients.
         names: the attribute's groups.
-        group: (n,) each patient's.
+        group: (n,) each patient's group.
         need: (n,) stratum of need.
         start: (n,) cycle in which the first dose was taken; infinite where none was.
-        within: cycles that count as in time.
+        within: treatment that begins within this many cycles counts as in time.
     """
     weights = np.bincount(need, minlength=len(engine.scenario.regimens)) / len(need)
     weeks_to_start = start * engine.scenario.cycle_weeks

@@ -23,17 +23,17 @@ class Needs(NamedTuple):
     """Need of n patients at a visit. R regimens."""
 
     case: NDArray[np.bool_]  # (n,) whether this is a case
-    first: NDArray[np.int64]  # (n,) the guideline's first choice where it is, else -1
+    first: NDArray[np.int64]  # (n,) the guideline's first choice in a case, else -1
     stratum: NDArray[np.int64]  # (n,) below 2R + 1: the first choice, or else R + 1 + the regimen of the last cycle
 
 
 class Guide:
-    """Tells cases, and what the guideline would choose in them, from what can be seen.
+    """Finds cases, and what the guideline would choose in them, from observations.
 
-    A *case* is a decision at the start of a line: no line was begun yet, or the disease has progressed, and the guideline
-    has a new anti-cancer regimen to offer. This looks at the patient's state only. What the reward's tally counts
-    (:func:`onco_gym.rewards.fairness.decided`) looks at what was given, and so would count a policy's odd choices
-    more often than its usual ones.
+    A *case* is a decision at the start of a line: no line has begun yet, or the disease has progressed, and the guideline
+    has a new anti-cancer regimen to offer. This depends on the patient's state alone. What the reward's tally counts
+    (:func:`onco_gym.rewards.fairness.decided`) depends on what was given, and would count a policy's odd choices more
+    often than its usual ones.
 
     Args:
         card: a validated card.
@@ -44,30 +44,24 @@ class Guide:
         self._guideline, self._knowledge = Guideline(card), ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
         self._supportive, self.strata = layout.supportive, 2 * len(layout.regimens) + 1
-        fields = {field.name: field.index for field in layout.fields}
-        self._last = [fields[f"regimen_{name}"] for name in layout.regimens]
-        self._prior = [fields[f"prior_{name}"] for name in layout.regimens]
-        self._line, self._progressed = fields["line"], fields["progressed"]
-        self._half_cycle = 0.5 / layout.horizon
 
     def first_choice(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(n,) the first regimen recommended for a new line, of those that ``can`` (n, R) be given and were not had."""
-        open_to = can & ~((observation[:, self._prior] > self._half_cycle) & self._active)
-        return self._guideline.first_choice(_Once(self._knowledge(observation)), open_to, self._supportive)
+        """(n,) the first regimen recommended for a new line that ``can`` (n, R) be given and was not given before."""
+        known = self._knowledge(observation)
+        return self._guideline.first_choice(_Once(known), can & ~((known.cycles > 0.5) & self._active), self._supportive)
 
     def needs(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> Needs:
-        """The need of patients with ``observation`` (n, F), who ``can`` (n, R) be given some regimens."""
-        case = (observation[:, self._line] <= 0) | (observation[:, self._progressed] > 0.5)
+        """The need of patients with ``observation`` (n, F). ``can`` (n, R) says which regimens can be given."""
+        known = self._knowledge(observation)
+        case = (known["line"] <= 0) | (known["progressed"] > 0.5)
         first = np.full(len(observation), -1, np.int64)
         rows = np.flatnonzero(case)
         if len(rows):
             choice = self.first_choice(observation[rows], can[rows])
             first[rows] = np.where(self._active[choice], choice, -1)
-        last = observation[:, self._last]
-        regimen = np.where(last.max(1) > 0.5, last.argmax(1), -1)
-        first[first == regimen] = -1
+        first[first == known.current] = -1
         case = first >= 0
-        return Needs(case, first, np.where(case, first, len(self._last) + 1 + regimen))
+        return Needs(case, first, np.where(case, first, len(self._active) + 1 + known.current))
 
     def at_start(self, engine: Engine, origin: Origin) -> NDArray[np.int64]:
         """(n,) the first choice at the first visit of n patients, had every test been done.
@@ -79,7 +73,7 @@ class Guide:
 
 
 class _Once(dict[str, Any]):
-    """Facts that are read off observations once, not for every rule that asks."""
+    """Facts that are read from observations once, not for every rule that uses them."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         super().__init__()

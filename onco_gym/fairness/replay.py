@@ -1,7 +1,7 @@
 """Patients and their twins side by side, under the same decisions and the same chance.
 
-Chance is a pure function of (key, cycle, channel), so playing an episode's decisions again with the same key gives the same
-episode, and giving them to the twin shows what the clinic would have seen of the twin.
+Chance is a pure function of (key, cycle, channel). So replaying an episode's decisions with the same key gives the same episode,
+and replaying them for the twin shows what the clinic would have seen of the twin.
 """
 
 import functools
@@ -20,7 +20,7 @@ from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Patient
 
 DIFFERENT = 0.02
-"""Share of patients whose replay may differ from their episode by rounding. More, and it is another seed or engine."""
+"""Share of patients whose replay may differ from their episode by rounding. More means another seed or engine."""
 
 
 class Twin(NamedTuple):
@@ -41,32 +41,32 @@ class Sight(NamedTuple):
 
 
 class Replay:
-    """n patients of the engine's cohort and their m twins, under way together.
+    """A replay of n patients of the engine's cohort and their m twins.
 
     Args:
         engine: the compiled environment.
         origin: the n patients and their chance.
-        twins: who walks along; their m twins are one batch, in this order.
-        effect: what the twins have of their own.
+        twins: the twins to replay. All m of them form one batch, in this order.
+        effect: what changes together with the attribute.
     """
 
     def __init__(self, engine: Engine, origin: Origin, twins: Sequence[Twin], effect: Effect) -> None:
         self._engine, self._effect = engine, effect
         self.who = np.concatenate([twin.who for twin in twins])
-        # Everybody's twins are made, and some taken: one shape, compiled once.
+        # Twins are made of all patients, and some are taken: there is one shape to compile.
         every = (twin_patients(engine, origin.row, twin.attribute, twin.group, effect) for twin in twins)
         made = [jax.tree.map(lambda v, who=twin.who: np.asarray(v)[..., who], e) for twin, e in zip(twins, every, strict=True)]
         self._patients = Patient(*(jnp.concatenate(parts, -1) for parts in zip(*made, strict=True)))
         self._factual = _admit(engine, engine.patients(origin.row), origin.key)
-        # A direct twin's disease runs as the patient's own, so only what is shown of it is kept.
+        # A direct twin's disease takes the same course as the patient's, so only what is shown of the twin is kept.
         self._others = _admit(engine, self._patients, origin.key[self.who]) if effect == "total" else None
 
     def look(self) -> Sight:
-        """The n patients as they are."""
+        """What can be seen of the n patients now."""
         return Sight(*(np.asarray(part) for part in _see(self._engine, self._factual)))
 
     def look_at_twins(self) -> Sight:
-        """The m twins."""
+        """What can be seen of the m twins now."""
         others = self._others if self._others is not None else _lend(self._factual, self._patients, self.who)
         return Sight(*(np.asarray(part) for part in _see(self._engine, others)))
 
@@ -76,17 +76,17 @@ class Replay:
         return np.asarray(self._factual.journey.state.cycle)
 
     def move(self, actions: NDArray[np.generic], given: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """Give the patients ``actions`` (n, ...), and their twins the same.
+        """Give the patients and their twins the same ``actions`` (n, ...).
 
         Args:
-            actions: anything after the end of an episode.
+            actions: the patients' actions. Entries past the end of an episode have no effect.
             given: (n,) the regimens that the patients got in the episode, if known; -1 after its end.
 
         Returns:
             (n,) the regimens that the patients got.
 
         Raises:
-            FairnessError: if these are not those ``given``; rounding is forgiven.
+            FairnessError: if they differ from ``given`` by more than rounding.
         """
         decisions = np.maximum(actions, np.zeros((), actions.dtype))
         self._factual, got = _move(self._engine, self._factual, decisions)
@@ -94,7 +94,7 @@ class Replay:
             self._others, _ = _move(self._engine, self._others, decisions[self.who])
         result = np.asarray(got)
         if given is not None and ((result != given) & (given >= 0)).sum() > DIFFERENT * len(given):
-            raise FairnessError("the episodes are not those of this engine and seed: their replay gives other regimens")
+            raise FairnessError("the episodes do not belong to this engine: their replay gives other regimens")
         return result
 
 
@@ -119,6 +119,6 @@ def _see(engine: Engine, encounter: Encounter) -> tuple[jax.Array, ...]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _move(engine: Engine, encounter: Encounter, action: jax.Array) -> tuple[Encounter, jax.Array]:
-    # Rewards and tally are not asked for, so they are not computed either.
+    # Rewards and tally are not used, so they are not computed.
     after, _, outcome = engine.advance(encounter, engine.tally(), action)
     return after, outcome.given

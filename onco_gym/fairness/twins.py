@@ -1,4 +1,4 @@
-"""The twin's side of an episode: what would have been seen of the same patient in another group."""
+"""Twins of an episode: what would have been seen of the same patient in another group."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from onco_gym.interfaces.single import OncologyEnv
 
 @dataclass(frozen=True, eq=False)
 class Twins:
-    """Observations of twins, one for every visited state. H visits; n patients, an axis that one environment does not have.
+    """Observations of twins at every visited state. H visits, n patients; for a single environment there is no axis n.
 
     Attributes:
         attribute: the protected attribute.
-        value: the group that the twins are in.
+        value: the twins' group.
         effect: what else changed; see :data:`onco_gym.fairness.Effect`.
-        observations: (H, n, F) of the twin; 0 where it has died, or the patient's episode was over.
-        masks: (H, n, mask size) actions that the twin could have; false in the same places.
+        observations: (H, n, F) observations of the twin; 0 where it has died or the patient's episode is over.
+        masks: (H, n, mask size) action masks of the twin; false in the same places.
         factual: (H, n, F) observations of the patient.
-        alive: (H, n) whether the twin is there to be compared; ask a policy about these only.
+        alive: (H, n) whether there is a twin to compare with. Ask a policy only about these.
     """
 
     attribute: str
@@ -45,27 +45,30 @@ def find_twins(
     effect: Effect = "total",
     episodes: Episodes | None = None,
 ) -> Twins:
-    """What would have been seen of the same patients, at every visited state, had ``attribute`` been ``value``.
+    """Find what would have been seen of the same patients, at every visited state, had ``attribute`` been ``value``.
 
-    Biology, random effects, chance and decisions are kept.
+    Biology, random effects, chance and decisions stay the same.
 
     Args:
-        source: an environment with one patient (wrapped or not), under way or finished; or, with ``episodes``, the engine or an
-            environment of their rollout.
+        source: an environment with one patient (wrapped or not), during or after its episode. With ``episodes``, the engine
+            or an environment of their rollout.
         attribute: a protected attribute, e.g. ``"insurance"``.
         value: a group's name or value, e.g. ``"medicaid"``, ``3`` or ``True``.
-        effect: ``"total"``, social and access descendants follow; or ``"direct"``, only the attribute as shown changes.
-        episodes: of a :func:`onco_gym.rollout`.
+        effect: ``"total"``: social and access descendants change too. ``"direct"``: only the attribute as shown changes.
+        episodes: the result of a :func:`onco_gym.rollout`.
 
     Returns:
-        For an environment, one row for each observation it gave, the present one last; for episodes, one for each decision.
+        For an environment, one row for each observation it gave, the current one last. For episodes, one for each decision.
 
     Raises:
-        FairnessError: for anything that is not as above.
+        FairnessError: if an argument is not as described.
+        StampError: for episodes of another engine.
     """
     checked_effect(effect)
     if episodes is not None:
-        return _walk(engine_of(source), episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
+        engine = engine_of(source)
+        episodes.stamp.check(engine.stamp)
+        return _walk(engine, episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
     env = getattr(source, "unwrapped", None)
     if not isinstance(env, OncologyEnv):
         kind = type(source).__name__
@@ -90,7 +93,7 @@ def _walk(
     actions: Sequence[NDArray[Any]],
     given: NDArray[np.int32] | None,
 ) -> Twins:
-    """The twins at every visit: one more than there are actions, or, if it is known what was ``given``, as many."""
+    """The twins at every visit: as many as there are actions, and one more if ``given`` is None."""
     group = group_index(engine.card, attribute, value)
     n = len(origin.row)
     replay = Replay(engine, origin, [Twin(attribute, group, np.arange(n))], effect)

@@ -1,1 +1,1 @@
-"""What every room stands on: units, intervals, atomic files, progress, spreading work over processes, HTML pages."""
+"""Code that every room uses: units, intervals, atomic files, progress, parallel work and HTML pages."""

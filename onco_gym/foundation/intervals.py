@@ -1,4 +1,4 @@
-"""Figures with their intervals, and how to estimate them from patients."""
+"""Figures with intervals, and how to estimate them from patients."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Z = 1.959964
-"""Standard errors on either side of a 95% interval."""
+"""Half the width of a 95% interval, in standard errors."""
 
 
 class Interval(NamedTuple):
-    """A figure and its 95% interval, unless another level is stated.
+    """A figure and its interval, at 95% unless stated otherwise.
 
-    A value or a bound is ``inf`` where it was not reached, as a median survival can be, and ``nan`` where the data cannot
-    tell it.
+    A value or bound is ``inf`` if it was not reached (a median survival, say), and ``nan`` if the data cannot determine it.
     """
 
     value: float
@@ -27,21 +26,21 @@ class Interval(NamedTuple):
         return f"{self.value:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
 
     def to_json(self) -> dict[str, float | None]:
-        """The three numbers by name; None for those that are not finite."""
+        """The three numbers by name; None if not finite."""
         return {name: float(number) if math.isfinite(number) else None for name, number in self._asdict().items()}
 
     @classmethod
     def from_json(cls, content: Any, missing: float = math.nan) -> "Interval":
-        """Read what :meth:`to_json` wrote; ``missing`` stands for None."""
+        """Read the output of :meth:`to_json`; ``missing`` replaces None."""
         return cls(*(missing if content[name] is None else float(content[name]) for name in cls._fields))
 
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
-"""The interval of a figure that the data cannot tell."""
+"""The interval of a figure that the data cannot determine."""
 
 
 def rate(happened: NDArray[np.bool_]) -> Interval:
-    """A share with Wilson's interval."""
+    """A share with its Wilson interval."""
     n, share, z = len(happened), float(np.mean(happened)), Z
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -61,9 +60,9 @@ def around(value: float, error: float) -> Interval:
 
 
 def mean_by_patient(patient: NDArray[Any], values: NDArray[Any]) -> Interval:
-    """The mean of ``values`` (m,), where several belong to one ``patient`` (m,).
+    """The mean of ``values`` (m,), several of which may belong to one ``patient`` (m,).
 
-    Patients are independent, visits of one are not: the error is that of a ratio of two sums over patients.
+    Patients are independent but one patient's visits are not, so the error is that of a ratio of two sums over patients.
     """
     if not len(values):
         return UNKNOWN
@@ -79,14 +78,14 @@ def mean_by_patient(patient: NDArray[Any], values: NDArray[Any]) -> Interval:
 
 
 def both_halves(one: Interval, other: Interval) -> Interval:
-    """The mean of two estimates of the same, with an interval that holds however much they depend on each other."""
+    """The mean of two estimates of one quantity, with an interval that is valid however much they depend on each other."""
     return Interval((one.value + other.value) / 2, (one.low + other.low) / 2, (one.high + other.high) / 2)
 
 
 def standardised(values: NDArray[Any], strata: NDArray[Any], weights: NDArray[np.float64]) -> Interval:
     """The mean of ``values`` (m,) if ``strata`` (m,) had the given ``weights`` (S,) instead of their own.
 
-    Strata without two values say nothing of their spread and are left out; the others take over their weight.
+    Strata with fewer than two values have no known spread. They are left out, and the others take over their weight.
     """
     size = len(weights)
     count = np.bincount(strata, minlength=size)

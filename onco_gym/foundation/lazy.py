@@ -1,4 +1,4 @@
-"""Names that a package offers without importing what is behind them until it is used."""
+"""Lazy imports: a package's names are imported when they are first used."""
 
 import ast
 import importlib
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, read off the stub (``__init__.pyi``) beside its ``__init__.py``.
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub (``__init__.pyi``) beside its ``__init__.py``.
 
-    The stub is the one list of what the package offers, for type checkers and for us. This follows Scientific Python's SPEC 1.
+    The stub is the only list of the package's names, for type checkers and for us. This follows Scientific Python's SPEC 1.
     """
     origin = {
         alias.asname or alias.name: (statement.module, alias.name)

@@ -1,4 +1,4 @@
-"""Pages: one HTML file with its pictures inside, readable on light and dark screens."""
+"""HTML pages: single files with embedded figures, readable on light and dark screens."""
 
 import html
 import io
@@ -10,9 +10,9 @@ from onco_gym.foundation.files import replacing
 
 NOTE = "Research software, not for treating patients."
 COLOURS = ("#2f7fc1", "#d9772b", "#3d9970", "#a768b5", "#c84f4f", "#8a7a2f", "#5f8ca3", "#b0658a")
-"""Of what is shown, in order; readable on white and on near-black."""
+"""Colours of series, in order; readable on white and on near-black."""
 INK = "#010203"
-"""Stands for the page's own colour of text in pictures."""
+"""Placeholder in figures for the page's text colour."""
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c232b; --paper: #ffffff; --soft: #66727f; --line: #d5dbe1; --panel: #f5f7f9; }
 @media (prefers-color-scheme: dark) {
@@ -34,7 +34,7 @@ figure img { width: 100%; height: auto; background: #ffffff; border-radius: 6px;
 
 
 def write_page(path: str | os.PathLike[str], title: str, body: str) -> None:
-    """Write a page, whole or not at all."""
+    """Write a page, atomically."""
     page = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{html.escape(title)}</title>\n'
@@ -45,13 +45,13 @@ def write_page(path: str | os.PathLike[str], title: str, body: str) -> None:
 
 
 def section(title: str, body: str, note: str = "") -> str:
-    """A part of a page."""
+    """A section of a page, with an optional note below."""
     below = f'\n<p class="small">{html.escape(note)}</p>' if note else ""
     return f"<h2>{html.escape(title)}</h2>\n{body}{below}"
 
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table of plain text; the first cell of a row is its name."""
+    """A table of plain text; the first cell of each row is its name."""
     top = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in head)
     lines = [
         f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{html.escape(text)}</td>" for text in cells)}</tr>'
@@ -61,7 +61,7 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def figure(draw: Callable[[Any], None], caption: str, height: float = 3.4, width: float = 5.4) -> str:
-    """A picture as SVG within the page, in the page's own colours of text; ``height`` and ``width`` in inches."""
+    """A figure as inline SVG, in the page's text colour; ``height`` and ``width`` are in inches."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -91,5 +91,5 @@ def figure(draw: Callable[[Any], None], caption: str, height: float = 3.4, width
 
 
 def colour(number: int) -> str:
-    """The colour of the ``number``-th thing shown."""
+    """The colour of the ``number``-th series."""
     return COLOURS[number % len(COLOURS)]

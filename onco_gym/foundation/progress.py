@@ -1,20 +1,20 @@
-"""Progress of long work: one signature, so that any function can report to any bar."""
+"""Progress of long work. With one signature, any function can report to any progress bar."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called whenever a part of the work is done."""
+    """A callback for whenever a part of the work is done."""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Take note of progress.
+        """Report progress.
 
         Args:
-            stage: what is being done, in a few words.
+            stage: what is being done, in a few words. Details that change within a stage follow a comma.
             done: parts of this stage that are done.
-            total: parts that it has, or 0 where nobody knows.
+            total: parts of this stage, or 0 if unknown.
         """
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A progress that tells nobody."""
+    """Ignore progress."""

@@ -1,5 +1,5 @@
-"""Units of time that more than one room converts between."""
+"""Units of time that several rooms use."""
 
 WEEKS_PER_YEAR = 52.1775
-"""Of the Gregorian calendar: 365.2425 days."""
+"""A year of the Gregorian calendar has 365.2425 days."""
 WEEKS_PER_MONTH = WEEKS_PER_YEAR / 12

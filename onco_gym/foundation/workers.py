@@ -1,8 +1,8 @@
-"""One way to spread work over processes: here, or over the cores and machines of a Ray cluster.
+"""Spread work: run tasks in this process, or over the cores and machines of a Ray cluster.
 
-A task is a pure function of one picklable argument, so where it runs changes nothing. Workers compile what this process would
-compile: XLA splits loops by the number of cores it sees, which moves last digits, so workers are told this process's number,
-and then to use one core of them.
+A task is a pure function of one picklable argument, so its result does not depend on where it runs. XLA splits loops by the
+number of cores it sees, which changes the last digits. So workers are told this process's number of cores, and then to use
+one of them: they compile the same code as this process.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 WORKERS = ("local", "ray")
-"""Where work can be done."""
+"""Where work can run."""
 RETRIES = 3
-"""How often a task is tried again whose worker died."""
+"""How often a task is retried if its worker dies."""
 PATIENCE = 10.0, 40.0
-"""Seconds in which an address has to answer at all, and to answer as a Ray cluster."""
+"""Seconds in which an address must accept a connection, and must answer as a Ray cluster."""
 
 
 class WorkError(ValueError):
-    """Work that could not be spread or was lost; the message says what was expected."""
+    """Work that could not be spread, or was lost; the message says why."""
 
 
 def spread(
@@ -47,20 +47,20 @@ def spread(
     """``[function(task) for task in tasks]``, here or on a cluster.
 
     Args:
-        function: pure and picklable: of a module that workers can import, or a :func:`functools.partial` of one.
-        tasks: what it is called with, each in turn.
-        workers: ``local`` runs the tasks here, one after the other (JAX uses the cores by itself); ``ray`` gives each a core
-            of a Ray cluster.
-        address: of a cluster that runs already, as ``ray.init`` takes it; by default one is started on this machine.
-        progress: told whenever a task is done.
-        stage: what to call the work there.
+        function: a pure, picklable function, from a module that workers can import, or a :func:`functools.partial` of one.
+        tasks: the arguments, one per call.
+        workers: ``local`` runs the tasks here, one after the other (JAX uses all cores by itself); ``ray`` gives each task a
+            core of a Ray cluster.
+        address: address of a running cluster, as for ``ray.init``; by default a cluster is started on this machine.
+        progress: called whenever a task is done.
+        stage: name of the work in progress reports.
 
     Returns:
         Results in the order of the tasks.
 
     Raises:
-        WorkError: for unknown workers, without Ray, without a cluster at ``address``, and for a task whose worker died
-            again and again. What ``function`` itself raises comes through, and is not tried again.
+        WorkError: if ``workers`` is unknown, Ray is not installed, no cluster answers at ``address``, or the workers of a
+            task keep dying. Exceptions of ``function`` itself are raised as they are, without another try.
     """
     with connected(workers, address):
         if workers == "ray" and tasks:
@@ -74,15 +74,16 @@ def spread(
 
 @contextlib.contextmanager
 def connected(workers: str = "local", address: str | None = None) -> Iterator[None]:
-    """Keep the cluster, and what its workers have compiled, for every :func:`spread` inside. Arguments as there.
+    """Keep the cluster, and what its workers have compiled, for every :func:`spread` inside the block.
 
-    Ends the cluster, or leaves it, if it was started or joined here; one that the caller has connected to stays.
+    The arguments are those of :func:`spread`. A cluster that was started or joined here is shut down or left at the end. If the
+    caller was already connected to a cluster, the connection stays.
     """
     if workers not in WORKERS:
         raise WorkError(f"workers is {workers!r}, expected one of {', '.join(WORKERS)}")
     if workers == "local":
         if address is not None:
-            raise WorkError("an address needs ray workers")
+            raise WorkError(f"address is {address!r}, which needs workers='ray', but workers is {workers!r}")
         yield
         return
     ray = _ray()
@@ -103,7 +104,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise WorkError('ray workers need Ray: pip install "onco_gym[ray]"') from None
+        raise WorkError("workers='ray' needs Ray: pip install \"onco_gym[ray]\"") from None
     return ray
 
 
@@ -116,7 +117,7 @@ def _join(ray: Any, address: str) -> None:
         _knock(address)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # JAX's; Ray's forks exec at once
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)  # by JAX; Ray's forks exec at once
             ray.init(address, **options)
     except (OSError, ValueError, RuntimeError, AssertionError, ImportError) as error:
         ray.shutdown()
@@ -126,7 +127,7 @@ def _join(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ray itself waits for minutes where no cluster answers, deaf to signals, and then aborts the process."""
+    """Check that a cluster answers. Without one, Ray waits for minutes, ignores signals, and then aborts the process."""
     if address != "auto":
         try:
             parts = urlsplit(address if "://" in address else f"//{address}")
@@ -153,7 +154,7 @@ def _cores() -> int:
 
 
 def _surroundings() -> dict[str, str]:
-    """Environment variables of workers: they find the modules that this process finds, and compile what it compiles."""
+    """Environment variables with which workers find the same modules and compile the same code as this process."""
     own = [str(Path(__file__).resolve().parents[2]), os.getcwd()]
     installed = (sys.prefix, sys.base_prefix)
     paths = dict.fromkeys([*own, *(path for path in sys.path if path and not path.startswith(installed))])
@@ -187,15 +188,15 @@ def _spread_ray(function: Callable[[T], R], tasks: Sequence[T], progress: Progre
                     raise error
                 progress(stage, len(tasks) - len(waiting), len(tasks))
     finally:
-        for reference in waiting:  # something went wrong: the others are not worth waiting for
+        for reference in waiting:  # after an error, do not wait for the others
             ray.cancel(reference, force=True)
     return results
 
 
 def _attempt(function: Callable[[Any], Any], task: Any, version: str) -> tuple[Any, Exception | None]:
-    """Runs in a worker: (result, what was raised)."""
+    """Run a task in a worker; return (result, exception)."""
     if version != __version__:
-        return None, WorkError(f"a worker has onco_gym {__version__}, and {version} is expected: install the same everywhere")
+        return None, WorkError(f"a worker has onco_gym {__version__}, expected {version}: install the same version everywhere")
     try:
         return function(task), None
     except Exception as error:

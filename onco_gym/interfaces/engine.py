@@ -1,7 +1,7 @@
 """The compiled simulator behind every environment of a card.
 
 An engine holds a card's arrays and a cohort of patients, and compiles what environments need. ``admit``, ``receive``, ``step``
-and ``readmit`` hand out observations batch first; the functions they are made of keep the batch last. Environments with the
+and ``readmit`` return observations batch first; the functions behind them keep the batch last. Environments with the
 same card, kind, cohort and weights share one engine, so each function is compiled once.
 """
 
@@ -45,17 +45,17 @@ from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.transition import USUAL_ORDERS, Events, Orders, step
 from onco_gym.version import __version__
 
-# A single patient's cycle takes a microsecond: handing it to another thread costs twenty. Takes effect if JAX has not started.
+# A single patient's cycle takes a microsecond, and handing it to another thread takes twenty. No effect once JAX has started.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 POOL = 16_384
 """Patients in the default cohort of an environment."""
 
 PERSONAL = frozenset({"outcome", "guideline", "carbon"})
-"""Terms that belong to a single patient."""
+"""Reward terms that belong to a single patient."""
 
 LARGEST_WEIGHT = 1e6
-"""Reward weights beyond this, either way, are refused: float32 sums would overflow or lose every other term."""
+"""Reward weights with a larger absolute value are refused: float32 sums would overflow or lose every other term."""
 LONGEST_HORIZON = 10_000
 """Cycles; longer horizons are refused."""
 
@@ -65,7 +65,7 @@ class EngineError(ValueError):
 
 
 class Origin(NamedTuple):
-    """Where episodes begin. With the actions, this is all that is needed to play them again."""
+    """Where episodes begin. With the actions, this is all that is needed to replay them."""
 
     row: Any  # (n,) int32, rows of the engine's cohort
     key: Any  # (n,) uint32, sources of chance
@@ -79,14 +79,14 @@ class Seat(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step came to."""
+    """The outcome of a step."""
 
     reward: jax.Array  # (n,)
     terminated: jax.Array  # (n,) bool
     truncated: jax.Array  # (n,) bool
     terms: jax.Array  # (terms, n)
     given: jax.Array  # (n,) int32 regimen given
-    verdict: Verdict  # what the panel says of it
+    verdict: Verdict  # the panel's verdict on it
     lived: jax.Array  # (n,) cycles lived
     severe: jax.Array  # (n,) 1 where a grade 3+ event happened
     carbon_kg: jax.Array  # (n,) kg CO2e
@@ -102,7 +102,7 @@ class Engine:
         weights: reward weights by term.
         horizon: cycles until an episode is truncated.
         kind: what an action is; a key of :data:`onco_gym.interfaces.registry.KINDS`.
-        terms: the terms to compute; the others are 0, and so is what is reported of them.
+        terms: the reward terms to compute; the others are 0, and so is what is reported about them.
         generator: draws patients; by default the card's causal graph.
     """
 
@@ -129,7 +129,7 @@ class Engine:
         patients = jax.jit(embody)(self.params, encode(card, self.cohort))
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
         self._shapes = [leaf.shape[:-1] for leaf in patients]
-        # A row is a patient, so that admitting one reads one stretch of memory.
+        # Each row is a patient, so that admitting one reads contiguous memory.
         self.pool = jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
         self.single: Any = None  # compiled for one patient, by the single environment
         self.admit = jax.jit(self._admit)
@@ -156,13 +156,14 @@ class Engine:
 
     @functools.cached_property
     def stamp(self) -> Stamp:
-        """What results of this engine depend on, for files that keep them."""
+        """What results of this engine depend on, for files of results."""
         return Stamp(
             environment=self.id,
             card_digest=self.scenario.digest,
             cohort_digest=self.cohort.digest,
             weights=self.weights,
             horizon=self.horizon,
+            terms=tuple(sorted(self.terms)),
             version=__version__,
         )
 
@@ -179,7 +180,7 @@ class Engine:
         return self.unpacked((self.pool if row is None else jnp.take(self.pool, row, axis=0)).T)
 
     def unpacked(self, columns: jax.Array) -> Patient:
-        """Patients from columns of numbers (numbers of a patient, n): the rows of :attr:`pool`, transposed."""
+        """Patients from columns (numbers per patient, n): the rows of :attr:`pool`, transposed."""
         parts = jnp.split(columns, np.cumsum(self._rows)[:-1])
         return Patient(*(part.reshape(*shape, -1) for part, shape in zip(parts, self._shapes, strict=True)))
 
@@ -194,12 +195,12 @@ class Engine:
     def cycle(
         self, journey: Journey, tally: Tally, decision: jax.Array, orders: Orders = USUAL_ORDERS
     ) -> tuple[Journey, Tally, Outcome]:
-        """A cycle under ``decision`` (n,) int32: the journey and the tally after it, and what it came to."""
+        """Simulate a cycle under ``decision`` (n,) int32. Returns the journey and the tally after it, and the outcome."""
         after, events = step(self.scenario, self.params, journey, decision, orders=orders)
         given = after.state.last
         said, surprise = self.unjudged(given)
         if self.terms & {"guideline", "fairness"}:
-            # A pause is judged as one, also while what is left of the drug still acts.
+            # A pause is judged as a pause, even while what is left of the drug still acts.
             judged = given if orders.dose is None else jnp.where(orders.dose > 0, given, self.scenario.holiday)
             said = verdict(self.panel, self.hear(journey), judged)
         if "fairness" in self.terms:
@@ -215,18 +216,18 @@ class Engine:
         return after, tally, Outcome(reward, terminated, truncated, terms, given, said, *made)
 
     def hear(self, journey: Journey) -> Hearing:
-        """Put patients under way before the panel."""
+        """Put patients before the panel."""
         return hear(self.panel, self.scenario, self.params, journey)
 
     def personal(self, hearing: Hearing, before: Journey, after: Journey, events: Events) -> tuple[jax.Array, Verdict]:
-        """((terms, n) what a cycle was worth to each patient: the fairness term, which belongs to none, is 0; the verdict)."""
+        """((terms, n) reward terms of a cycle, the verdict). The fairness term is 0, because it belongs to no single patient."""
         said = verdict(self.panel, hearing, after.state.last)
         nobody = jnp.zeros((len(self.scenario.groups), *events.lived.shape))
         scene = Scene(before, after, USUAL_ORDERS, events, said, nobody)
         return reward_terms(self.scenario, self.params, scene, PERSONAL), said
 
     def unjudged(self, given: jax.Array) -> tuple[Verdict, jax.Array]:
-        """What stands for a verdict and a surprise where nobody asked for them."""
+        """Placeholders for a verdict and a surprise that are not computed."""
         zero = jnp.zeros(given.shape, jnp.float32)
         none = jnp.zeros((len(self.scenario.regimens), *given.shape), bool)
         return Verdict(given * 0, zero, zero, given * 0, none), jnp.zeros((len(self.scenario.groups), *given.shape))
@@ -236,10 +237,10 @@ class Engine:
         return self.kind.advance(self, encounter, tally, action)
 
     def replace(self, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:
-        """Put the next patients of their seats at ``where``; indices past the end do nothing.
+        """Replace the patients at ``where`` with the next ones of their seats. Indices past the end have no effect.
 
         Returns:
-            Encounters, seats, and the new encounters by themselves.
+            All encounters, all seats, and the new encounters alone.
         """
         chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
         chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
@@ -250,7 +251,7 @@ class Engine:
     def step_autoreset(
         self, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
     ) -> tuple[Encounter, Tally, Seat, jax.Array, jax.Array, Outcome]:
-        """Step and replace those whose episode ended, all inside one compiled function; for use in ``lax.scan``.
+        """Step and replace patients whose episode ended, inside one compiled function. For use in ``lax.scan``.
 
         Returns:
             Encounters, tally, seats, (F, n) observation and (mask size, n) mask (a new patient's where an episode ended),
@@ -276,10 +277,10 @@ class Engine:
         return Origin((mix(key ^ np.uint32(0x5BD1E995)) % np.uint32(len(self.cohort))).astype(np.int32), key)
 
     def origins(self, n: int, seed: int = 0) -> Origin:
-        """The origins of ``n`` episodes: that of episode ``i`` is the one of ``reset(seed=seed + i)``.
+        """The origins of ``n`` episodes. Episode ``i`` begins as after ``reset(seed=seed + i)``.
 
         Raises:
-            EngineError: if there is no episode, or a seed is not from 0 to 2**64 - 1.
+            EngineError: if ``n`` is below 1, or a seed is not from 0 to 2**64 - 1.
         """
         origin = self.draw(Seat(stream_of(seeds_from(seed, n)), np.zeros(n, np.uint32)))
         return Origin(np.asarray(origin.row, np.int32), np.asarray(origin.key, np.uint32))
@@ -312,12 +313,21 @@ class Engine:
 
 
 def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """(n,) uint32 streams of 64-bit seeds (splitmix64), so that neighbouring seeds share nothing."""
+    """(n,) uint32 streams of 64-bit seeds (splitmix64), so that neighbouring seeds give unrelated streams."""
     with np.errstate(over="ignore"):
         z = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
+
+
+def batch_size(n: int) -> int:
+    """The size of the batch in which ``n`` patients are simulated together: 256, 384, 512, 768, 1024, and so on.
+
+    Every size of batch is compiled anew, which takes longer than most simulations. With few sizes, little is compiled.
+    """
+    power = 256 << max(0, (n - 1).bit_length() - 8)
+    return power if n <= 256 or n > power * 3 // 4 else power * 3 // 4
 
 
 def checked_seed(seed: Any) -> int:
@@ -335,10 +345,10 @@ def seeds_from(seed: Any, n: int) -> NDArray[np.uint64]:
     """(n,) the seeds ``seed``, ``seed + 1``, and so on.
 
     Raises:
-        EngineError: if there is none, or one of them is not from 0 to 2**64 - 1.
+        EngineError: if ``n`` is below 1, or one of them is not from 0 to 2**64 - 1.
     """
     if n < 1:
-        raise EngineError(f"at least one patient is needed, not {n}")
+        raise EngineError(f"n is {n}, expected at least one patient")
     checked_seed(checked_seed(seed) + n - 1)
     return np.uint64(seed) + np.arange(n, dtype=np.uint64)
 
@@ -379,7 +389,7 @@ def make_engine(
     patients = cohort if isinstance(cohort, Cohort | None) else read_cohort(cohort, loaded)
     for what, card_id in (("cohort", patients and patients.card_id), ("generator", generator and generator.card.id)):
         if card_id not in (None, loaded.id):
-            raise EngineError(f"the {what} is of the card {card_id!r}, and the environment of {loaded.id!r}")
+            raise EngineError(f"the {what} belongs to the card {card_id!r}, expected {loaded.id!r}")
     return Engine(loaded, patients, blended, length, kind, computed, generator)
 
 
@@ -408,7 +418,7 @@ def _checked_horizon(card: Card, horizon: Any) -> int:
 
 def _checked_terms(terms: Any) -> tuple[str, ...]:
     if terms is None:
-        return tuple(TERMS)
+        return tuple(sorted(TERMS))
     if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
         raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
     return tuple(name for name in TERMS if name in terms)  # in one order, so that equal engines are shared

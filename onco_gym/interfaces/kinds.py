@@ -1,7 +1,7 @@
-"""Kinds of environment: what an action is, what an agent sees, and how a step comes of them.
+"""Kinds of environment. A kind defines what an action is, what an agent sees, and what a step does.
 
 Everything else (patients, simulator, rewards, single and vector environments) is the same for all kinds. A kind may keep a
-memory of each patient beside the journey, as arrays with the batch last.
+memory of each patient next to the journey, in arrays with the batch last.
 """
 
 from collections.abc import Mapping
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class Encounter(NamedTuple):
-    """Patients under way, and what the kind of environment remembers of them."""
+    """Patients during an episode, and what the kind of environment remembers about them."""
 
     journey: Journey
     memory: Any
 
 
 class Kind(Protocol):
-    """A kind of environment; see the module. Functions that take an engine run inside compiled code.
+    """A kind of environment. Methods that take an engine run inside compiled code.
 
     Attributes:
         name: a key of :data:`onco_gym.interfaces.registry.KINDS`.
-        space: of one patient's action.
+        space: the space of one patient's action.
         fields: what each number of an observation is.
-        mask_size: length of an action mask; the choices of all parts of an action stand in one row.
-        parts: the parts of an action and how many choices each has; empty where an action is continuous.
+        mask_size: length of an action mask, which has the choices of all parts of an action in one row.
+        parts: the parts of an action and how many choices each has; empty if actions are continuous.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Kind(Protocol):
         """One step of every patient under ``action`` (n, ...)."""
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
-        """``actions`` as an array for :meth:`advance`: of ``n`` patients, or of one patient if ``n`` is None.
+        """Check the actions of ``n`` patients, or of one if ``n`` is None, and return them as an array for :meth:`advance`.
 
         Raises:
-            InvalidAction: with what was expected.
+            InvalidAction: if they are not valid. The message says what was expected.
         """
 
     def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
@@ -98,12 +98,12 @@ class Regimens:
         return Encounter(journey, ()), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
-        """Whole numbers that are regimens."""
+        """Check that actions are indices of regimens."""
         if n is None and type(actions) is int and 0 <= actions < self.mask_size:
             return np.asarray(actions, np.int32)
         values, expected = np.asarray(actions), () if n is None else (n,)
         if values.shape != expected or values.dtype.kind not in "iu":
-            raise InvalidAction(f"{_shown(actions)} is no choice of a regimen: expected whole numbers of shape {expected}")
+            raise InvalidAction(f"the action is {_shown(actions)}, expected whole numbers of shape {expected}")
         wrong = (values < 0) | (values >= self.mask_size)
         if wrong.any():
             raise InvalidAction(f"action {values[wrong].flat[0]} is not a regimen: expected 0..{self.mask_size - 1}")
@@ -116,9 +116,9 @@ class Regimens:
 
 def _shown(actions: Any) -> str:
     values = np.asarray(actions)
-    return f"an action of {values.dtype} and shape {values.shape}" if values.ndim else f"action {actions!r}"
+    return f"{values.dtype} of shape {values.shape}" if values.ndim else repr(actions)
 
 
 def where_ended(ended: jax.Array, old: Any, new: Any) -> Any:
-    """``old`` where the batch-last ``ended`` (n,) holds, else ``new``, for trees of arrays."""
+    """``old`` where ``ended`` (n,) is true, else ``new``, for trees of arrays with the batch last."""
     return jax.tree.map(lambda a, b: jnp.where(ended, a, b), old, new)

@@ -1,7 +1,7 @@
-"""One array for what crosses to Python: a journey and its output, flat, for the single environment.
+"""Pack a journey and its output into one flat array, for the single environment.
 
-Each array handed to or from a compiled function costs more than the cycle itself; so a journey of one patient is kept as
-one float32 vector, whole numbers by their bits.
+Each array passed to or from a compiled function costs more time than the cycle itself. So a journey of one patient is kept as
+one float32 vector. Whole numbers are stored as their bits.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Tree = TypeVar("Tree")
 
 
 class Layout(Generic[Tree]):
-    """Where each array of a tree of arrays stands in a flat vector.
+    """The position of each array of a tree in a flat vector.
 
     Args:
         tree: arrays, or their shapes.
@@ -30,7 +30,7 @@ class Layout(Generic[Tree]):
         self.size: int = self._ends[-1]
 
     def pack(self, tree: Tree) -> jax.Array:
-        """(size,) float32."""
+        """(size,) float32, the arrays of ``tree`` in a row."""
         leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         floats = [leaf if leaf.dtype == jnp.float32 else jax.lax.bitcast_convert_type(leaf, jnp.float32) for leaf in leaves]
         return jnp.concatenate([leaf.reshape(-1) for leaf in floats])

@@ -84,7 +84,7 @@ def find_environment(text: str | os.PathLike[str], kind: str | None = None) -> E
     Args:
         text: an id (``onco_gym/NSCLC-Dose-v0``), its short form (``NSCLC-Dose``), the name of a shipped card (``nsclc``), or
             the path of a card file. Case does not matter.
-        kind: for a card, a key of :data:`KINDS`; by default ``"regimen"``. An id says its kind itself.
+        kind: for a card, a key of :data:`KINDS`; by default ``"regimen"``. An id includes its kind.
 
     Raises:
         UnknownEnvironmentError: if there is no such environment, or ``kind`` contradicts the id.
@@ -101,10 +101,10 @@ def find_environment(text: str | os.PathLike[str], kind: str | None = None) -> E
     known = {one.id.removeprefix(f"{NAMESPACE}/").removesuffix("-v0").lower(): one for one in environments()}
     found = known.get(name.removeprefix(f"{NAMESPACE}/").removesuffix("-v0").lower())
     if found is None:
-        if name in gym.registry:
+        if name.startswith(f"{NAMESPACE}/") and name in gym.registry:
             raise UnknownEnvironmentError(f"{name} needs a card of your own: expected the path of a card (.toml) instead")
         ids = registered_ids()
-        hint = did_you_mean(name, [*ids, *(one.removeprefix(f"{NAMESPACE}/").removesuffix("-v0") for one in ids), *shipped])
+        hint = did_you_mean(name, [*ids, *(one.removeprefix(f"{NAMESPACE}/").removesuffix("-v0") for one in ids)])
         raise UnknownEnvironmentError(
             f"there is no environment or card {name!r}{hint}: expected the path of a card (.toml) or one of {', '.join(ids)}"
         )

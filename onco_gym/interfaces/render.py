@@ -1,4 +1,4 @@
-"""A journey shown to a person: a chart in text, and a picture."""
+"""Rendering of a journey: a chart in text, and a picture."""
 
 import io
 import textwrap
@@ -19,7 +19,7 @@ class Snapshot(NamedTuple):
 
     journey: Journey  # NumPy arrays, batch of one
     observation: NDArray[np.float32]  # (F,)
-    reward: float  # of the cycle before
+    reward: float  # of the preceding cycle
 
     @property
     def state(self) -> State:
@@ -38,7 +38,7 @@ def regimen_title(card: Card, index: int) -> str:
 
 
 def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | None = None) -> str:
-    """The patient's chart as text: who, what is known, and the ``last`` cycles (by default all) as a table."""
+    """The patient's chart as text: traits, test results, and the ``last`` cycles (by default all) as a table."""
     now = raw_values(scenario, history[-1].observation)
     facts = [_fact(field, now[field.name]) for field in scenario.fields[: len(scenario.traits)] if now[field.name] != 0]
     known = [
@@ -70,7 +70,7 @@ def chart(card: Card, scenario: Scenario, history: list[Snapshot], last: int | N
 
 
 def _fact(field: Field, value: float) -> str:
-    """A trait in words: the bare name of what is so, name and number of what is counted."""
+    """A trait in words: only the name if it is true or false, the name and the value if it is a number."""
     return field.name.replace("=", " ") if field.unit == "0 or 1" else f"{field.name} {value:.3g}"
 
 
@@ -173,7 +173,7 @@ def picture(card: Card, scenario: Scenario, history: list[Snapshot]) -> NDArray[
 
 
 def show(frame: NDArray[np.uint8], title: str) -> None:
-    """Show an image in a window; without a screen there is nothing to see."""
+    """Show an image in a window. Without a screen, nothing is shown."""
     import matplotlib.pyplot as plt
 
     plt.ion()

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: one patient, one decision a cycle."""
+"""The Gymnasium environment: one patient, one decision per cycle."""
 
 import copy
 import os
@@ -31,15 +31,15 @@ Observation = NDArray[np.float32]
 class OncologyEnv(gym.Env[Observation, Any]):
     """A patient with cancer, treated cycle by cycle.
 
-    Observation: ``Box(0, 1)`` of named numbers; :attr:`observation_fields` gives name, unit and range of each.
+    Observation: ``Box(0, 1)`` of named numbers; :attr:`observation_fields` has the name, unit and range of each.
     Action, by ``kind``: a regimen (``Discrete``; :attr:`action_names` names them), dose intensities (``Box``), or the
-    decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen; where another regimen is
-    chosen, the patient gets a drug holiday and ``info["given"]`` says so.
+    decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen. If another regimen is
+    chosen, the patient gets a drug holiday, and ``info["given"]`` says so.
     Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
-    ``info["carbon_kg"]`` is the carbon of the step, ``info["guideline"]`` what the panel says: the ``verdict`` on what was given,
-    the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``: those there are).
-    An episode terminates with death and is truncated at the horizon. :attr:`origin` (the cohort's row and the source of its
-    chance) and :attr:`actions` since ``reset`` are all that is needed to play it again.
+    ``info["carbon_kg"]`` is the carbon of the step. ``info["guideline"]`` is what the panel says: the ``verdict`` on the regimen
+    given, the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``, those there are now).
+    An episode terminates when the patient dies and is truncated at the horizon. :attr:`origin` (the cohort's row and the source
+    of its chance) and :attr:`actions` since ``reset`` are all that is needed to replay it.
 
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
@@ -86,7 +86,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
 
         Args:
             seed: a whole number from 0 to 2**64 - 1. The same seed gives the same sequence of patients in every interface.
-                The tally of decisions begins anew.
+                A seed also starts a new tally of decisions.
             options: ``{"patient": row}`` admits that row of the cohort; ``{"key": k}`` sets the source of its chance.
         """
         checked = None if seed is None else checked_seed(seed)
@@ -113,7 +113,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
         return self._observation(values), self._info(values)
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Act for one cycle; in the workflow, until the next visit."""
+        """Apply ``action`` for one cycle, or until the next visit in the workflow."""
         if self._ended or self._flat is None:
             raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
         checked = self.engine.kind.checked(action, None)
@@ -132,24 +132,24 @@ class OncologyEnv(gym.Env[Observation, Any]):
         return values[self._compiled.head].item()
 
     def fairness(self) -> dict[str, GroupDivergence]:
-        """What the tally of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        """The divergence in the tally of decisions, by protected attribute; see :mod:`onco_gym.rewards.fairness`."""
         return group_divergence(self.engine.scenario, self._tally)
 
     def reset_fairness(self) -> None:
-        """Begin the tally of decisions anew."""
+        """Start a new tally of decisions."""
         self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions can be chosen now, all parts of the action in one row; the name is sb3-contrib's."""
+        """Which actions can be chosen now, all parts of the action in one row. The name is the one that sb3-contrib looks for."""
         if self._flat is None:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask(np.asarray(self._flat))
 
     @property
     def journey(self) -> Journey:
-        """The patient and state now, as arrays with a batch of one: a privileged view that includes the hidden tumour."""
+        """The patient and current state, as arrays with a batch of one: a privileged view that includes the hidden tumour."""
         if self._flat is None:
-            raise gym.error.ResetNeeded("call reset() before journey")
+            raise gym.error.ResetNeeded("call reset() before reading journey")
         return self._compiled.layout.read(np.asarray(self._flat)[: self._compiled.head]).journey
 
     @property
@@ -161,7 +161,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
     def patient(self) -> dict[str, Any]:
         """The patient's variables in readable values, hidden ones included."""
         if self._flat is None:
-            raise gym.error.ResetNeeded("call reset() before patient")
+            raise gym.error.ResetNeeded("call reset() before reading patient")
         return self.engine.cohort.row(self.engine.card, self._info(np.asarray(self._flat))["patient"])
 
     @property
@@ -172,7 +172,7 @@ class OncologyEnv(gym.Env[Observation, Any]):
     def render(self) -> Any:
         """The chart (``ansi``), the picture as an array (``rgb_array``), or the picture on screen (``human``)."""
         if self.render_mode is None:
-            gym.logger.warn("render() was called without a render_mode; make the environment with one")
+            gym.logger.warn("render() was called, but render_mode is None: make the environment with a render_mode")
             return None
         if not self._history:
             raise gym.error.ResetNeeded("call reset() before render()")
@@ -185,14 +185,14 @@ class OncologyEnv(gym.Env[Observation, Any]):
         return frame
 
     def save_picture(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture of the journey so far as a PNG file; the environment needs a render mode."""
+        """Write the picture of the journey so far as a PNG file. The environment needs a render mode."""
         if not self._history:
             raise gym.error.ResetNeeded("make the environment with a render_mode and call reset() before save_picture()")
         with replacing(path) as temporary:
             temporary.write_bytes(png(self.engine.card, self.engine.scenario, self.history))
 
     def _options(self, options: Any) -> dict[str, int]:
-        """The options of a reset, checked."""
+        """Check the options of a reset."""
         if options is not None and not isinstance(options, Mapping):
             raise EngineError(f"reset options are {options!r}, expected a mapping with 'patient', 'key' or neither")
         limits = {"patient": len(self.engine.cohort), "key": 2**32}
@@ -230,9 +230,9 @@ class OncologyEnv(gym.Env[Observation, Any]):
 
 
 class MultiObjectiveEnv(OncologyEnv):
-    """The same with a vector of rewards: the terms, each in its own unit, in the order of :data:`onco_gym.rewards.TERMS`.
+    """The environment with a vector of rewards: the terms, each in its own unit, in the order of :data:`onco_gym.rewards.TERMS`.
 
-    ``reward_space`` and ``reward_dim`` are as MO-Gymnasium has them; its ``LinearReward`` makes a scalar of them.
+    ``reward_space`` and ``reward_dim`` follow MO-Gymnasium, whose ``LinearReward`` turns the vector into a scalar.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -253,12 +253,12 @@ def reward_space(engine: Engine) -> spaces.Box:
 
 
 class _Compiled:
-    """The engine for one patient, packed.
+    """The engine compiled for one patient, with one vector for state and output.
 
     [encounter | reward, terminated, truncated, row, given, verdict, share, kg, cost, first, terms | view | mask | options].
-    The work stands in a loop of one turn: XLA makes one kernel of a small loop, and of anything else one kernel per
-    operation, which takes several times as long for a single patient. The tally is too large for that: where a step is one
-    decision, the fairness term is added after the loop.
+    The work is in a loop of one iteration. XLA compiles a small loop to one kernel, and anything else to one kernel per
+    operation, which takes several times as long for a single patient. The tally is too large for the loop, so where a step is
+    one decision, the fairness term is added after it.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -272,7 +272,7 @@ class _Compiled:
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
-        self._keeps = "fairness" in engine.terms  # otherwise nothing is written into the tally
+        self._keeps = "fairness" in engine.terms  # otherwise the tally does not change
         self._apart = self._keeps and engine.kind.name == "regimen"
         self._looped = engine.computing(engine.terms - {"fairness"}) if self._apart else engine
         self._admit_loop = jax.jit(self._admit)
@@ -288,14 +288,14 @@ class _Compiled:
         return self._admit_loop(ticket, self._once)
 
     def step(self, flat: jax.Array, tally: Tally, action: NDArray[Any]) -> tuple[jax.Array, Tally]:
-        """(size,) a step later, and the tally."""
+        """((size,) the vector after a step, the tally)."""
         if not self._keeps:
             return self._step_loop(flat, None, action, self._once)[0], tally
         after: tuple[jax.Array, Tally] = self._step_loop(flat, tally, action, self._once)
         return after
 
     def snapshot(self, values: NDArray[np.float32]) -> Snapshot:
-        """What ``values`` (size,) says."""
+        """The snapshot in ``values`` (size,)."""
         observation = values[self.view : self.mask].copy()
         return Snapshot(self.layout.read(values[: self.head]).journey, observation, float(values[self.head]))
 
@@ -316,7 +316,7 @@ class _Compiled:
             encounter = self.layout.unpack(flat[: self.head])
             after, tally, outcome = self._looped.advance(encounter, tally, action[None])
             head = self._head(outcome, flat[self.head + 3 : self.head + 4])
-            # The action changes, lest XLA moves what depends on it out of the loop.
+            # The action changes so that XLA does not move what depends on it out of the loop.
             return self._join(after, head, outcome.verdict.options), tally, action + 1
 
         if not self._apart:
@@ -346,13 +346,13 @@ class _Compiled:
 
 
 def snapshots(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> tuple[list[Snapshot], bool]:
-    """Play an episode of one patient again and look at it, hidden parts included.
+    """Replay an episode of one patient and return every state, hidden parts included.
 
     Args:
         engine: the compiled environment.
-        row: of the cohort.
+        row: row of the cohort.
         key: source of chance.
-        actions: from the first visit on.
+        actions: the actions from the first visit on.
 
     Returns:
         The patient at the first visit and after every action, and whether the episode has ended. Rewards are those of an

@@ -11,7 +11,7 @@ class StampError(ValueError):
 
 @dataclass(frozen=True)
 class Stamp:
-    """What the results of an engine depend on, beside the agent and the seed. Every file of results carries one.
+    """What the results of an engine depend on, besides the agent and the seed. Every file of results carries one.
 
     Attributes:
         environment: id of the environment.
@@ -19,6 +19,7 @@ class Stamp:
         cohort_digest: SHA-256 of the patients.
         weights: reward weights by term.
         horizon: cycles until truncation.
+        terms: the reward terms that are computed.
         version: of onco_gym.
     """
 
@@ -27,11 +28,12 @@ class Stamp:
     cohort_digest: str
     weights: Mapping[str, float]
     horizon: int
+    terms: tuple[str, ...]
     version: str
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``json.dumps`` can write."""
-        return asdict(self)
+        return {**asdict(self), "terms": list(self.terms)}
 
     @classmethod
     def from_json(cls, content: Any) -> "Stamp":
@@ -40,18 +42,22 @@ class Stamp:
         Raises:
             StampError: if something is missing or of the wrong type.
         """
-        wanted = {"environment": str, "card_digest": str, "cohort_digest": str, "weights": dict, "horizon": int, "version": str}
+        texts, others = (
+            ("environment", "card_digest", "cohort_digest", "version"),
+            {"weights": dict, "horizon": int, "terms": list},
+        )
+        wanted = {**dict.fromkeys(texts, str), **others}
         if not isinstance(content, dict) or any(not isinstance(content.get(name), kind) for name, kind in wanted.items()):
             raise StampError(f"the stamp is not an object with {', '.join(wanted)}")
-        return cls(**{name: content[name] for name in wanted})
+        return cls(**{**{name: content[name] for name in wanted}, "terms": tuple(content["terms"])})
 
     def check(self, other: "Stamp") -> None:
         """Compare with the stamp of the engine that is to replay or judge these results. The version may differ.
 
         Raises:
-            StampError: naming the first thing that differs.
+            StampError: if they differ. The message names the first difference.
         """
-        for name in ("environment", "card_digest", "cohort_digest", "weights", "horizon"):
+        for name in ("environment", "card_digest", "cohort_digest", "weights", "horizon", "terms"):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
-                raise StampError(f"made with {name} {ours!r}, and the present one is {theirs!r}")
+                raise StampError(f"the results were made with {name} {ours!r}, but the engine has {theirs!r}")

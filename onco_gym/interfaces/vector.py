@@ -21,13 +21,13 @@ from onco_gym.patients import Cohort
 from onco_gym.rewards import TERMS, GroupDivergence, group_divergence
 
 Batch = NDArray[Any]
-_SMALLEST = 32  # rows readmitted by one compiled call; sizes grow by 8 so that few sizes are compiled
+_SMALLEST = 32  # rows readmitted by one compiled call; sizes grow eightfold, so that few are compiled
 
 
 class Last(NamedTuple):
-    """The last of episodes that ended in a step."""
+    """The last observations and masks of episodes that ended in a step."""
 
-    where: NDArray[np.intp]  # (k,) environments
+    where: NDArray[np.intp]  # (k,) indices of the environments
     observation: Batch  # (k, F)
     mask: NDArray[np.bool_]  # (k, mask size)
 
@@ -36,20 +36,20 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
     """``num_envs`` patients side by side; see :class:`onco_gym.interfaces.single.OncologyEnv` for one of them.
 
     A patient whose episode ends is replaced in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
-    patient's first, and ``info["final_obs"]`` holds the last of the old one, where ``info["_final_obs"]`` is true.
+    patient's first, and ``info["final_obs"]`` holds the old patient's last where ``info["_final_obs"]`` is true.
     Environment ``i`` under ``reset(seed=s)`` sees the same episodes as a single environment under ``reset(seed=s + i)``. The
     tally of decisions behind the fairness term is shared by all of them, so that term differs from a single environment's.
     In ``info["guideline"]``, ``verdict`` is an index into :data:`onco_gym.knowledge.panel.VERDICTS`.
 
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
-        num_envs: how many patients.
+        num_envs: number of patients.
         cohort: patients to draw from, or the path of a cohort file; by default drawn from the card.
         weights: reward weights by term, in place of the card's.
         horizon: cycles until truncation; by default the card's.
         kind: ``"regimen"``, ``"dose"`` or ``"workflow"``.
         terms: reward terms to compute; by default all. The others are 0.
-        max_episode_steps: the same, as ``gym.make_vec`` passes it.
+        max_episode_steps: the name that ``gym.make_vec`` uses for ``horizon``.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own form
@@ -69,7 +69,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise EngineError(f"num_envs is {num_envs!r}, expected a whole number from 1")
         if render_mode is not None:
-            raise EngineError(f"render_mode is {render_mode!r}: the vector environment draws nothing; render a single one")
+            raise EngineError(f"render_mode is {render_mode!r}, expected None: render a single environment instead")
         self.render_mode = None
         self.num_envs = num_envs
         self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon, kind, terms)
@@ -92,10 +92,10 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
 
         Args:
             seed: one seed (environment i gets ``seed + i``) or one per environment, each from 0 to 2**64 - 1.
-            options: the vector environment takes none.
+            options: not supported.
         """
         if options:
-            raise EngineError(f"reset options are {options!r}: the vector environment takes none")
+            raise EngineError(f"reset options are {options!r}, expected none for a vector environment")
         if seed is None and self._seat is not None:
             self._seat = self._seat._replace(episode=self._seat.episode + np.uint32(1))
         else:
@@ -117,7 +117,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         return np.array(observation), info
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Act on patient ``i`` by ``actions[i]`` for one cycle; in the workflow, until the next visit."""
+        """Apply ``actions[i]`` to patient ``i`` for one cycle, or until the next visit in the workflow."""
         observation, terminated, truncated, outcome, last = self.cycle(actions)
         info = self._info(outcome)
         if len(last.where):
@@ -131,7 +131,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         return observation, self._reward(outcome), terminated, truncated, info
 
     def cycle(self, actions: Batch) -> tuple[Batch, NDArray[np.bool_], NDArray[np.bool_], Outcome, Last]:
-        """What :meth:`step` does, without its info: observation, terminated, truncated, outcome, and what ended."""
+        """Step without an info. Returns observation, terminated, truncated, outcome, and the episodes that ended."""
         if self._encounter is None or self._seat is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
@@ -160,15 +160,15 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
         return {**values, **{f"_{name}": self._all for name in values}}
 
     def fairness(self) -> dict[str, GroupDivergence]:
-        """What the tally of decisions shows of each protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        """The divergence in the tally of decisions, by protected attribute; see :mod:`onco_gym.rewards.fairness`."""
         return group_divergence(self.engine.scenario, self._tally)
 
     def reset_fairness(self) -> None:
-        """Begin the tally of decisions anew."""
+        """Start a new tally of decisions."""
         self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions can be chosen now, a row per environment; the name is sb3-contrib's."""
+        """Which actions can be chosen now, one row per environment. The name is the one that sb3-contrib looks for."""
         if self._encounter is None:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask.copy()
@@ -193,7 +193,7 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
 
 
 class MultiObjectiveVectorEnv(OncologyVectorEnv):
-    """The same with a vector of rewards (num_envs, terms); see :class:`onco_gym.interfaces.single.MultiObjectiveEnv`."""
+    """The vector environment with rewards (num_envs, terms); see :class:`onco_gym.interfaces.single.MultiObjectiveEnv`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

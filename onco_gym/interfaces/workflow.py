@@ -1,8 +1,8 @@
 """The workflow: which tests to order, which evidence to look up, what to give, and when to see the patient again.
 
-Nothing is tested and no scan is made unless it is ordered. Tissue is taken at the visit, and its result is read at the first
-visit after it has come. Scans and ctDNA are made, and evidence is looked up, for the next visit. A test that ordinary care would
-not have done for a patient (by insurance, deprivation, rurality) has to be fought for, and takes :data:`APPEAL` cycles longer.
+No test or scan is done unless it is ordered. Tissue is taken at the visit, and its result is read at the first visit after it
+arrives. Scans and ctDNA are done, and evidence is looked up, for the next visit. If ordinary care would not have done a test
+for a patient (because of insurance, deprivation or rurality), it needs an appeal and takes :data:`APPEAL` cycles longer.
 """
 
 import functools
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from onco_gym.interfaces.engine import Engine, Outcome
 
 APPEAL = 2.0
-"""Cycles that a test takes longer where ordinary care would not have done it; our estimate."""
+"""Extra cycles for a test that ordinary care would not have done; our estimate."""
 AWAITED = 0.5 * NEVER
-"""``State.result_cycle`` of a test under way: what nobody has read is not known, whenever it comes."""
+"""``State.result_cycle`` of a test under way. Its result is unknown until a visit at which it is read."""
 IMAGING = ("none", "CT", "MRI")
 EVIDENCE = ("none", "guideline", "resistance")
 _FAIRNESS = list(TERMS).index("fairness")
 
 
-class Memory(NamedTuple):
-    """What the workflow remembers of patients."""
+class VisitMemory(NamedTuple):
+    """What the workflow remembers about patients."""
 
-    due: jax.Array  # (T, n) cycle in which the result of the sample under way comes, NEVER where there is none
-    biopsy: jax.Array  # (K - 1, n) resistant clones in the last sample that was sent for sequencing
+    due: jax.Array  # (T, n) cycle in which the result of the pending sample arrives, NEVER if there is none
+    biopsy: jax.Array  # (K - 1, n) resistant clones in the last sample sent for sequencing
     ctdna: jax.Array  # (n,) log10 molecules per ml when last measured
     drawn: jax.Array  # (n,) cycle of that measurement, -NEVER before the first
     evidence: jax.Array  # (n,) int32 what was looked up for this visit
@@ -72,7 +72,7 @@ def action_parts(card: Card) -> dict[str, int]:
 
 
 def observation_fields(layout: Scenario) -> tuple[Field, ...]:
-    """The plain environment's fields, and after them what the workflow adds."""
+    """The plain environment's fields, followed by those that the workflow adds."""
     accepted = "share of experts who accept it, or 1 if known resistant"
     rows = [(f"pending_{name}", "0 or 1", 1.0, "pending") for name in layout.tests]
     rows += [("known_ctdna", "0 or 1", 1.0, "ctdna"), ("cycles_since_ctdna", "cycles, most where never measured", 12.0, "ctdna")]
@@ -86,8 +86,8 @@ def observation_fields(layout: Scenario) -> tuple[Field, ...]:
 class Workflow:
     """A step is the time from one visit to the next.
 
-    An action has, in this order: each of the card's tests (0 or 1), ctDNA (0 or 1), imaging (none, CT, MRI), evidence (none,
-    guideline, resistance), the regimen, and the cycles until the next visit less 1.
+    The parts of an action are, in this order: each of the card's tests (0 or 1), ctDNA (0 or 1), imaging (none, CT, MRI),
+    evidence (none, guideline, resistance), the regimen, and the cycles until the next visit minus 1.
     """
 
     name = "workflow"
@@ -117,11 +117,11 @@ class Workflow:
         state = journey.state
         never = jnp.full_like(state.result_cycle, NEVER)
         zero = jnp.zeros_like(state.line)
-        memory = Memory(never, jnp.zeros_like(state.marker), zero, zero - NEVER, state.cycle * 0)
+        memory = VisitMemory(never, jnp.zeros_like(state.marker), zero, zero - NEVER, state.cycle * 0)
         return Encounter(journey._replace(state=state._replace(result_cycle=never)), memory)
 
     def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
-        """((F, n) observation, (sum of sizes, n) mask: of the regimens those that can be given, of all else everything)."""
+        """((F, n) observation, (sum of sizes, n) mask, in which only regimens that cannot be given are false)."""
         journey, memory = encounter
         state = journey.state
         plain = observe(engine.scenario, engine.params, journey)
@@ -144,10 +144,10 @@ class Workflow:
     def advance(
         self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
     ) -> tuple[Encounter, Tally, "Outcome"]:
-        """Cycle by cycle to the next visit under ``action`` (n, parts)."""
+        """Simulate cycle by cycle until the next visit, under ``action`` (n, parts)."""
         choice = self._choice(action)
         encounter, kg, cost = self._order(engine, encounter, choice)
-        # Intervals differ, and a rollout goes on until the last has reached the horizon: past it there are no decisions to count.
+        # Intervals differ, and a rollout continues until the last patient reaches the horizon. Decisions past it do not count.
         state = encounter.journey.state
         alive = jnp.where(state.cycle >= engine.horizon, 0.0, state.alive)
         journey = encounter.journey._replace(state=state._replace(alive=alive))
@@ -158,7 +158,7 @@ class Workflow:
 
         def turn(carry: tuple[jax.Array, Journey, "Outcome"]) -> tuple[jax.Array, Journey, "Outcome"]:
             number, before, sofar = carry
-            # The tally is left as it was: going on until the next visit is no further decision, whatever happens meanwhile.
+            # The tally is unchanged: continuing until the next visit is not another decision, whatever happens meanwhile.
             after, _, now = self._cycle(engine, before, tally, choice, number, jnp.zeros_like(kg))
             both = sofar._replace(
                 terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
@@ -177,15 +177,15 @@ class Workflow:
         return self._read(engine, Encounter(journey, encounter.memory), choice), tally, outcome
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
-        """Whole numbers below the sizes of the parts."""
+        """Check that actions are whole numbers below the sizes of the parts."""
         values = np.asarray(actions)
         shape = (len(self._sizes),) if n is None else (n, len(self._sizes))
         if values.shape != shape or values.dtype.kind not in "iu":
-            raise InvalidAction(f"an action of {values.dtype} and shape {values.shape}: expected whole numbers of shape {shape}")
+            raise InvalidAction(f"the action is {values.dtype} of shape {values.shape}, expected whole numbers of shape {shape}")
         wrong = np.argwhere((values < 0) | (values >= self._sizes))
         if len(wrong):
             part = int(wrong[0][-1])
-            raise InvalidAction(f"{list(self.parts)[part]} is {values[tuple(wrong[0])]}: expected 0..{self._sizes[part] - 1}")
+            raise InvalidAction(f"{list(self.parts)[part]} is {values[tuple(wrong[0])]}, expected 0..{self._sizes[part] - 1}")
         return values.astype(np.int32)
 
     def regimens(self, actions: NDArray[Any]) -> NDArray[np.int64]:
@@ -199,7 +199,7 @@ class Workflow:
     def _order(self, engine: "Engine", encounter: Encounter, choice: _VisitChoice) -> tuple[Encounter, jax.Array, jax.Array]:
         """Take the samples. Returns the encounter, and (n,) kg CO2e and (n,) USD of what was ordered.
 
-        A test that is under way already is not begun anew, but paid for again. Scans count their kg when they are made.
+        Ordering a test that is already under way does not restart it, but costs again. The kg of scans count when they are made.
         """
         journey, memory = encounter
         state, patient, workup = journey.state, journey.patient, engine.card.workup
@@ -220,7 +220,7 @@ class Workflow:
     def _cycle(
         self, engine: "Engine", journey: Journey, tally: Tally, choice: _VisitChoice, number: jax.Array, kg: jax.Array
     ) -> tuple[Journey, Tally, "Outcome"]:
-        """The cycle ``number`` after the visit. Only what is given in the clinic brings the patient there in between."""
+        """Simulate cycle ``number`` after the visit. Between visits, patients come only for treatment given in the clinic."""
         can = jnp.take_along_axis(allowed(engine.params, journey.state), choice.regimen[None], axis=0)[0] > 0.5
         given = jnp.where(can, choice.regimen, engine.scenario.holiday)
         orders = Orders(
@@ -230,13 +230,13 @@ class Workflow:
             extra_kg=kg,
         )
         after, tally, outcome = engine.cycle(journey, tally, choice.regimen, orders)
-        # A scan by itself shows no resistant clones.
+        # A scan alone shows no resistant clones.
         return after._replace(state=after.state._replace(marker=journey.state.marker)), tally, outcome
 
     def _read(self, engine: "Engine", encounter: Encounter, choice: _VisitChoice) -> Encounter:
-        """What is known at the next visit: results that have come, and ctDNA if it was asked for.
+        """Read what is known at the next visit: results that have arrived, and ctDNA if it was ordered.
 
-        ctDNA tells what sequencing tells, resistant clones too, where the tumour sheds enough.
+        If the tumour sheds enough, ctDNA shows what sequencing shows, including resistant clones.
         """
         journey, memory = encounter
         state, cycle = journey.state, journey.state.cycle.astype(jnp.float32)

@@ -5,12 +5,15 @@
 >>> env = gym.make("onco_gym/NSCLC-v0")
 >>> ...  # reset, and step to the end
 >>> graph = from_episode(env)
->>> draw(graph, "journey.png")
+>>> draw("journey.png", graph)
 """
 
+from onco_gym.journeys.events import JourneyError
 from onco_gym.journeys.exchange import from_graphml, from_json, to_graphml, to_json
-from onco_gym.journeys.graph import JourneyError, Visit, from_actions, from_episode, from_visits, validate
+from onco_gym.journeys.graph import from_actions, from_episode, from_visits
 from onco_gym.journeys.picture import draw
+from onco_gym.journeys.validation import validate
+from onco_gym.journeys.visits import Visit
 
 __all__ = [
     "JourneyError",

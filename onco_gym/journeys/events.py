@@ -1,22 +1,22 @@
-"""What a clinical event graph is made of, and the check that a graph is one.
+"""The parts of a clinical event graph, and a check of graphs.
 
 A journey is a :class:`networkx.DiGraph`. Its nodes are events with these attributes:
 
 ==========  ======================================================================================================
 kind        one of :data:`KINDS`
 name        what the card calls it: alteration or clone, test, regimen, organ class; ``ecog``, ``scan``, or an outcome
-label       the same for people
+label       the same, for people to read
 cycle       when it happened or began, in cycles since the first visit
-week        the same in weeks
-until       the cycle at which a treatment ended; for all else the same as ``cycle``
+week        the same, in weeks
+until       the cycle at which a treatment ended; for other events the same as ``cycle``
 value       sum of diameters (mm), grade, ECOG, doses received, 1 for a finding; 0 where there is nothing to count
-confidence  0..1: below 1 by the relative error of scans for what is read off a scan
+confidence  0..1: 1 minus the relative error of scans for what is read off a scan, otherwise 1
 source      a key of the card's sources, or ``simulation``
-doses       of a treatment: the share of each cycle's dose that was given, separated by spaces
+doses       for a treatment: the share of each cycle's dose that was given, separated by spaces
 ==========  ======================================================================================================
 
 Its edges have the attribute ``relation``: ``before`` leads from an event to the next in time, ``causes`` from a cause to its
-effect. Where an event causes the very next one, the edge says ``causes``; a cause always comes before its effect.
+effect. If an event causes the next one, their edge is ``causes``. A cause always comes before its effect.
 The graph's own attributes are ``card`` (id), ``title``, ``cycle_weeks``, and ``patient`` (readable values by variable).
 """
 
@@ -26,36 +26,38 @@ from typing import Any
 
 import networkx as nx
 
+from onco_gym.foundation.words import shown
+
 KINDS = ("test", "biomarker", "toxicity", "symptom", "scan", "outcome", "treatment")
-"""Kinds of events. What falls into the same cycle stands in this order, and death and the end of follow-up last."""
+"""Kinds of events. Events in the same cycle are in this order; death and the end of follow-up come last."""
 
 OUTCOMES = ("response", "progression", "stopped", "death", "end")
 RELATIONS = ("before", "causes")
 SIMULATION = "simulation"
-"""The source of an event that no citation stands behind."""
+"""The source of an event without a citation."""
 
 RESISTANCE = "Resistance: "
-"""How the label of a resistant clone that was found begins."""
+"""The prefix of the label of a resistant clone that was found."""
 
 MAX_EVENTS, MAX_LINKS, MAX_CYCLE, MAX_TEXT = 10_000, 50_000, 10_000, 400
-"""Beyond these a graph is refused: a journey of ten years has a few hundred events."""
+"""Larger graphs are refused. A journey of ten years has a few hundred events."""
 
 _TEXTS = ("kind", "name", "label", "source")
-_NUMBERS = {"week": math.inf, "value": 1e9, "confidence": 1.0}
+_NUMBERS = {"week": 1e7, "value": 1e9, "confidence": 1.0}
 FIELDS = ("kind", "name", "label", "cycle", "week", "until", "value", "confidence", "source", "doses")
 
 
 class JourneyError(ValueError):
-    """An event graph that cannot be made or read; the message says why."""
+    """An event graph cannot be made or read. The message says why."""
 
 
 def check(graph: nx.DiGraph) -> None:
-    """Raise :class:`JourneyError` for the first thing in ``graph`` that is not as the module describes."""
+    """Raise :class:`JourneyError` if ``graph`` is not as the module describes. The first problem is reported."""
     if not isinstance(graph, nx.DiGraph) or graph.is_multigraph():
         raise JourneyError(f"expected a networkx.DiGraph, got {type(graph).__name__}")
     if len(graph) > MAX_EVENTS or graph.number_of_edges() > MAX_LINKS:
         raise JourneyError(
-            f"{len(graph)} events and {graph.number_of_edges()} links are more than {MAX_EVENTS} events and {MAX_LINKS} links"
+            f"there are {len(graph)} events and {graph.number_of_edges()} links, expected at most {MAX_EVENTS} and {MAX_LINKS}"
         )
     _check_header(graph.graph)
     for node, event in graph.nodes(data=True):
@@ -65,13 +67,13 @@ def check(graph: nx.DiGraph) -> None:
         _check_link(graph, first, second, link)
     if not nx.is_directed_acyclic_graph(graph):
         steps = " -> ".join(str(first) for first, _ in nx.find_cycle(graph))
-        raise JourneyError(f"the links go in a circle: {steps} -> ...; expected every link to lead forward in time")
+        raise JourneyError(f"the links form a cycle: {steps} -> ...; expected every link to lead forward in time")
 
 
 def check_text(what: str, value: object, empty: bool = False) -> None:
-    """Raise unless ``value`` is printable text of sensible length, which every format can hold."""
+    """Raise unless ``value`` is printable text of sensible length that every format can hold."""
     if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_TEXT or not (value or empty):
-        raise JourneyError(f"{what} is {_short(value)}, expected printable text of 1 to {MAX_TEXT} characters")
+        raise JourneyError(f"{what} is {shown(value)}, expected printable text of 1 to {MAX_TEXT} characters")
 
 
 def read_doses(event: Mapping[str, Any]) -> tuple[float, ...]:
@@ -79,7 +81,7 @@ def read_doses(event: Mapping[str, Any]) -> tuple[float, ...]:
     try:
         return tuple(float(dose) for dose in event["doses"].split())
     except ValueError:
-        raise JourneyError(f"doses are {_short(event['doses'])}, expected numbers separated by spaces") from None
+        raise JourneyError(f"doses are {shown(event['doses'])}, expected numbers separated by spaces") from None
 
 
 def _check_header(header: Mapping[str, Any]) -> None:
@@ -88,7 +90,7 @@ def _check_header(header: Mapping[str, Any]) -> None:
     _check_number("the graph's 'cycle_weeks'", header.get("cycle_weeks"), 1e-6, 1e3)
     patient = header.get("patient")
     if not isinstance(patient, Mapping) or len(patient) > MAX_EVENTS:
-        raise JourneyError(f"the graph's 'patient' is {_short(patient)}, expected values by variable")
+        raise JourneyError(f"the graph's 'patient' is {shown(patient)}, expected a dictionary of values by variable")
     for name, value in patient.items():
         check_text("a variable of the patient", name)
         if isinstance(value, str):
@@ -98,7 +100,7 @@ def _check_header(header: Mapping[str, Any]) -> None:
 
 
 def _check_event(node: str, event: Mapping[str, Any], cycle_weeks: float) -> None:
-    where = f"event {_short(node)}"
+    where = f"event {shown(node)}"
     if set(event) != set(FIELDS):
         raise JourneyError(f"{where} has {sorted(map(str, event))}, expected {sorted(FIELDS)}")
     for field in _TEXTS:
@@ -108,7 +110,7 @@ def _check_event(node: str, event: Mapping[str, Any], cycle_weeks: float) -> Non
     for field in ("cycle", "until"):
         value = event[field]
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_CYCLE:
-            raise JourneyError(f"{where}: {field} is {_short(value)}, expected a whole number in 0..{MAX_CYCLE}")
+            raise JourneyError(f"{where}: {field} is {shown(value)}, expected a whole number in 0..{MAX_CYCLE}")
     for field, highest in _NUMBERS.items():
         _check_number(f"{where}: {field}", event[field], 0, highest)
     if not math.isclose(event["week"], event["cycle"] * cycle_weeks, rel_tol=1e-6, abs_tol=1e-6):
@@ -116,30 +118,22 @@ def _check_event(node: str, event: Mapping[str, Any], cycle_weeks: float) -> Non
     if event["until"] < event["cycle"] or (event["until"] > event["cycle"] and event["kind"] != "treatment"):
         raise JourneyError(f"{where}: until is {event['until']}, expected {event['cycle']}, or more for a treatment")
     if not isinstance(event["doses"], str):
-        raise JourneyError(f"{where}: doses are {_short(event['doses'])}, expected text")
+        raise JourneyError(f"{where}: doses are {shown(event['doses'])}, expected text")
     doses = read_doses(event)
     if len(doses) != event["until"] - event["cycle"] or not all(0 <= dose <= 1 for dose in doses):
-        raise JourneyError(f"{where}: doses are {_short(event['doses'])}, expected a share for each of its cycles")
+        raise JourneyError(f"{where}: doses are {shown(event['doses'])}, expected a share for each of its cycles")
 
 
 def _check_link(graph: nx.DiGraph, first: str, second: str, link: Mapping[str, Any]) -> None:
-    where = f"link {_short(first)} -> {_short(second)}"
+    where = f"link {shown(first)} -> {shown(second)}"
     if set(link) != {"relation"} or link["relation"] not in RELATIONS:
-        raise JourneyError(f"{where} has {_short(dict(link))}, expected relation as one of {', '.join(RELATIONS)}")
+        raise JourneyError(f"{where} has {shown(dict(link))}, expected relation as one of {', '.join(RELATIONS)}")
     if graph.nodes[first]["cycle"] > graph.nodes[second]["cycle"]:
         raise JourneyError(
-            f"{where} runs back in time, from cycle {graph.nodes[first]['cycle']} to cycle {graph.nodes[second]['cycle']}"
+            f"{where} leads back in time, from cycle {graph.nodes[first]['cycle']} to cycle {graph.nodes[second]['cycle']}"
         )
 
 
 def _check_number(what: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not low <= value <= high:
-        raise JourneyError(f"{what} is {_short(value)}, expected a number in {low:g}..{high:g}")
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or a nest of lists
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise JourneyError(f"{what} is {shown(value)}, expected a number in {low:g}..{high:g}")

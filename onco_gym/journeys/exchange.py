@@ -1,4 +1,4 @@
-"""Event graphs as JSON and as GraphML. What is read is held to :func:`onco_gym.journeys.events.check`; nothing is unpickled.
+"""Event graphs as JSON and GraphML. Graphs are checked by :func:`onco_gym.journeys.events.check`; nothing is unpickled.
 
 The JSON form is a dictionary::
 
@@ -48,7 +48,7 @@ def from_json(data: Mapping[str, Any] | str | bytes) -> nx.DiGraph:
     """A journey from the dictionary of :func:`to_json`, or from JSON text of it.
 
     Raises:
-        JourneyError: for anything that is not as :func:`to_json` writes it.
+        JourneyError: if the data are not as :func:`to_json` writes them.
     """
     if isinstance(data, str | bytes):
         data = _parsed(_text(data))
@@ -63,22 +63,22 @@ def from_json(data: Mapping[str, Any] | str | bytes) -> nx.DiGraph:
     for event in _rows("events", data["events"], ("id", *FIELDS), MAX_EVENTS):
         check_text("an event's id", event["id"])
         if event["id"] in graph:
-            raise JourneyError(f"event {event['id']!r} stands there twice, expected each id once")
+            raise JourneyError(f"event {event['id']!r} occurs twice, expected each id once")
         graph.add_node(event["id"], **{name: event[name] for name in FIELDS})
     for link in _rows("links", data["links"], ("from", "to", "relation"), MAX_LINKS):
         for end in ("from", "to"):
             check_text(f"a link's {end!r}", link[end])
             if link[end] not in graph:
-                raise JourneyError(f"a link leads {end} {link[end]!r}, expected the id of an event")
+                raise JourneyError(f"a link's {end!r} is {link[end]!r}, expected the id of an event")
         if graph.has_edge(link["from"], link["to"]):
-            raise JourneyError(f"link {link['from']!r} -> {link['to']!r} stands there twice, expected each once")
+            raise JourneyError(f"link {link['from']!r} -> {link['to']!r} occurs twice, expected each link once")
         graph.add_edge(link["from"], link["to"], relation=link["relation"])
     check(graph)
     return graph
 
 
 def to_graphml(graph: nx.DiGraph) -> str:
-    """A journey as GraphML text, which yEd, Gephi, Cytoscape and igraph read. The patient stands in it as JSON text.
+    """A journey as GraphML text, which yEd, Gephi, Cytoscape and igraph can read. The patient is in it as JSON text.
 
     Raises:
         JourneyError: if ``graph`` is not a journey.
@@ -97,17 +97,17 @@ def to_graphml(graph: nx.DiGraph) -> str:
 def from_graphml(text: str | bytes) -> nx.DiGraph:
     """A journey from the text of :func:`to_graphml`.
 
-    Document types and entities are refused before the text is parsed: they can make a small file fill the memory.
+    Document types and entities are refused before the text is parsed, because they can make a small file fill the memory.
 
     Raises:
-        JourneyError: for anything that is not as :func:`to_graphml` writes it.
+        JourneyError: if the text is not as :func:`to_graphml` writes it.
     """
     content = _text(text)
     if re.search(r"<!(?!--)", content):
-        raise JourneyError("the text declares a document type, an entity or a section; expected plain GraphML without them")
+        raise JourneyError("the text declares a document type, an entity or a section, expected plain GraphML without them")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what networkx warns of is checked below
+            warnings.simplefilter("ignore")  # what networkx warns about is checked below
             plain = nx.parse_graphml(content)
     except (ParseError, nx.NetworkXError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise JourneyError(f"the text is not GraphML: {str(error)[:200]}") from None
@@ -119,7 +119,7 @@ def from_graphml(text: str | bytes) -> nx.DiGraph:
         {
             **header,
             "patient": _parsed(patient) if isinstance(patient, str) else patient,
-            # other tools leave out empty text when they save a file
+            # Other tools leave out empty text when they save a file.
             "events": [{"id": node, "doses": "", **event} for node, event in plain.nodes(data=True)],
             "links": [{"from": one, "to": two, **link} for one, two, link in plain.edges(data=True)],
         }
@@ -130,7 +130,7 @@ def _text(data: str | bytes) -> str:
     if not isinstance(data, str | bytes):
         raise JourneyError(f"expected text, got {type(data).__name__}")
     if len(data) > MAX_BYTES:
-        raise JourneyError(f"the text is {len(data)} long, expected {MAX_BYTES} at most")
+        raise JourneyError(f"the text has length {len(data)}, expected at most {MAX_BYTES}")
     try:
         return data.decode("utf-8") if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
@@ -139,7 +139,7 @@ def _text(data: str | bytes) -> str:
 
 def _parsed(text: str) -> Any:
     def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no number that JSON knows")
+        raise ValueError(f"{name} is not a JSON number")
 
     try:
         return json.loads(text, parse_constant=refuse)
@@ -157,7 +157,7 @@ def _rows(what: str, rows: Any, keys: tuple[str, ...], most: int) -> list[Mappin
     if not isinstance(rows, list | tuple):
         raise JourneyError(f"{what} is {type(rows).__name__}, expected a list")
     if len(rows) > most:
-        raise JourneyError(f"there are {len(rows)} {what}, expected {most} at most")
+        raise JourneyError(f"there are {len(rows)} {what}, expected at most {most}")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise JourneyError(f"{what}[{number}] is {type(row).__name__}, expected a dictionary")

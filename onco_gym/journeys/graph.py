@@ -1,6 +1,5 @@
-"""From an episode to a clinical event graph, and whether such a graph can be."""
+"""Turns an episode into a clinical event graph."""
 
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,73 +7,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
-import numpy as np
 
 from onco_gym.cards import Card
 from onco_gym.cards.schema import Derived, Sourced
 from onco_gym.interfaces.engine import Engine
-from onco_gym.interfaces.render import Snapshot
 from onco_gym.interfaces.single import OncologyEnv, snapshots
-from onco_gym.journeys.events import KINDS, MAX_TEXT, OUTCOMES, RESISTANCE, SIMULATION, JourneyError, check, read_doses
-from onco_gym.knowledge.evidence import EvidenceGraph, Reason
+from onco_gym.journeys.events import KINDS, MAX_TEXT, RESISTANCE, SIMULATION, JourneyError, check
+from onco_gym.journeys.validation import evidence_of
+from onco_gym.journeys.visits import Visit, check_visits, visits_of
+from onco_gym.knowledge.evidence import Reason
 from onco_gym.knowledge.facts import KnowledgeError
-from onco_gym.knowledge.plausibility import history_problems, patient_problems
 
 RESPONSE = -0.3
-"""RECIST 1.1: change of the sum of diameters from which a tumour has responded (Eisenhauer, Eur J Cancer 2009;45:228)."""
-
-
-@dataclass(frozen=True)
-class Visit:
-    """A patient at one visit, the start of a cycle. Names are the card's.
-
-    Attributes:
-        cycle: cycles since the first visit, which is 0.
-        given: the regimen of the cycle that ends here; None at the first visit.
-        dose: the share of it that was given, 0..1; 0 for a held cycle.
-        tests: tests with a result by now.
-        diameter: mm, the sum of diameters, if there was a scan.
-        change: of the sum since the start of the line, as a share, if there was a scan.
-        progressed: whether the disease has progressed on the current line.
-        progressions: progressions found so far; by default one for each line that has progressed.
-        severe: the organ class of a grade 3+ event in the cycle, or empty.
-        grades: toxicity grade by organ class.
-        stopped: whether toxicity stopped the regimen for good in this cycle.
-        markers: resistant clones found by now.
-        ecog: ECOG performance status.
-        alive: false at the visit that did not take place.
-        ended: whether follow-up ends here with the patient alive.
-    """
-
-    cycle: int
-    given: str | None = None
-    dose: float = 1.0
-    tests: tuple[str, ...] = ()
-    diameter: float | None = None
-    change: float | None = None
-    progressed: bool = False
-    progressions: int | None = None
-    severe: str = ""
-    grades: Mapping[str, float] = field(default_factory=dict)
-    stopped: bool = False
-    markers: tuple[str, ...] = ()
-    ecog: int | None = None
-    alive: bool = True
-    ended: bool = False
+"""RECIST 1.1: change in the sum of diameters at which a tumour counts as responding (Eisenhauer, Eur J Cancer 2009;45:228)."""
 
 
 def from_episode(env: Any) -> nx.DiGraph:
-    """The journey of the patient in ``env``, finished or under way; see :mod:`onco_gym.journeys.events` for the graph.
+    """The journey of the patient in ``env``, finished or not. See :mod:`onco_gym.journeys.events` for the graph.
 
     Args:
         env: an :class:`onco_gym.interfaces.single.OncologyEnv`, wrapped or not.
 
     Raises:
-        JourneyError: if it is another environment, or has no patient yet.
+        JourneyError: if ``env`` is not such an environment, or has no patient yet.
     """
     inner = getattr(env, "unwrapped", None)
     if not isinstance(inner, OncologyEnv):
-        raise JourneyError(f"expected an environment of onco_gym with one patient, got {type(env).__name__}")
+        raise JourneyError(f"expected an environment of onco_gym with a single patient, got {type(env).__name__}")
     if inner.origin is None:
         raise JourneyError("the environment has no patient yet: call reset() first")
     return from_actions(inner.engine, *inner.origin, inner.actions)
@@ -85,13 +44,13 @@ def from_actions(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> 
 
     Args:
         engine: the compiled environment.
-        row: of its cohort.
-        key: source of chance.
-        actions: from the first visit on. ``Episodes.of(i)`` gives all three for an episode of a rollout.
+        row: the patient's row in its cohort.
+        key: the key of chance.
+        actions: the actions from the first visit on. ``Episodes.of(i)`` gives row, key and actions of an episode.
     """
     history, ended = snapshots(engine, row, key, actions)
     patient = engine.cohort.row(engine.card, row)
-    return from_visits(engine.card, patient, list(_visits(engine.card, history, ended)))
+    return from_visits(engine.card, patient, list(visits_of(engine.card, history, ended)))
 
 
 def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Visit]) -> nx.DiGraph:
@@ -99,170 +58,22 @@ def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Vis
 
     Args:
         card: a validated card.
-        patient_row: the patient, readable values by variable, as :meth:`onco_gym.patients.Cohort.row` gives them.
-        visits: visits in order, every cycle once, the first visit first.
+        patient_row: the patient's readable values by variable, as from :meth:`onco_gym.patients.Cohort.row`.
+        visits: the visits in order, every cycle once, from the first visit on.
 
     Raises:
         JourneyError: if a visit does not fit the card or the one before it.
     """
-    _check_visits(card, visits)
+    check_visits(card, visits)
     try:
         return _Builder(card, patient_row, visits).build()
     except KnowledgeError as error:
         raise JourneyError(str(error)) from None
 
 
-def validate(card: Card, graph: nx.DiGraph) -> list[str]:
-    """What is wrong with a journey, one message per problem; an empty list for one that can be.
-
-    Beside the form of the graph, this holds the patient and the treatments to :mod:`onco_gym.knowledge.plausibility`, and asks
-    that names are the card's, that findings are the patient's and come after their test, and that nothing follows death.
-    """
-    try:
-        check(graph)
-    except JourneyError as error:
-        return [str(error)]
-    if graph.graph["card"] != card.id:
-        return [f"the journey is of card {graph.graph['card']!r}, expected {card.id!r}"]
-    if graph.graph["cycle_weeks"] != card.cycle_weeks:
-        return [f"cycles of the journey last {graph.graph['cycle_weeks']:g} weeks, expected {card.cycle_weeks:g}"]
-    events = [event for _, event in graph.nodes(data=True)]
-    patient = dict(graph.graph["patient"])
-    strange = patient_problems(card, patient)
-    problems = _name_problems(card, events) + strange + ([] if strange else _finding_problems(card, patient, events))
-    deaths = sorted(event["cycle"] for event in events if event["kind"] == "outcome" and event["name"] == "death")
-    problems += history_problems(card, patient, list(_history(events)), deaths[0] if deaths else None, _results(events))
-    if len(deaths) > 1:
-        problems.append(f"the patient dies {len(deaths)} times, expected once at most")
-    for event in events:
-        if deaths and event["cycle"] > deaths[0] and event["kind"] != "treatment":
-            problems.append(f"{event['label']!r} at cycle {event['cycle']} comes after death at cycle {deaths[0]}")
-    return problems
-
-
-def _history(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, float]]:
-    """(cycle, regimen, dose) of every treated cycle, in order of time."""
-    for event in sorted((event for event in events if event["kind"] == "treatment"), key=lambda event: event["cycle"]):
-        yield from ((event["cycle"] + number, event["name"], dose) for number, dose in enumerate(read_doses(event)))
-
-
-def _results(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The cycle of each test's first result."""
-    found: dict[str, int] = {}
-    for event in events:
-        if event["kind"] == "test":
-            found[event["name"]] = min(event["cycle"], found.get(event["name"], event["cycle"]))
-    return found
-
-
-def _name_problems(card: Card, events: Sequence[Mapping[str, Any]]) -> list[str]:
-    evidence = _evidence(card)
-    names: dict[str, Sequence[str]] = {
-        "test": [test.name for test in card.tests],
-        "biomarker": [*evidence.alterations, *(clone.name for clone in card.clones[1:])],
-        "toxicity": [organ.name for organ in card.organs],
-        "symptom": ["ecog"],
-        "scan": ["scan"],
-        "outcome": OUTCOMES,
-    }
-    problems = []
-    for event in events:
-        allowed = names.get(event["kind"])
-        if allowed is not None and event["name"] not in allowed:
-            problems.append(f"{event['kind']} {event['name']!r} at cycle {event['cycle']}: expected one of {', '.join(allowed)}")
-        if event["source"] not in card.sources and event["source"] != SIMULATION:
-            problems.append(f"{event['label']!r} has source {event['source']!r}, expected one of the card's or {SIMULATION!r}")
-    return problems
-
-
-def _finding_problems(card: Card, patient: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
-    evidence = _evidence(card)
-    present, tested = evidence.present(patient), _results(events)
-    problems = []
-    for event in events:
-        if event["kind"] != "biomarker" or event["name"] not in evidence.alterations:
-            continue
-        node = evidence.graph.nodes[f"alteration:{event['name']}"]
-        if node["variable"] in patient and event["name"] not in present:
-            problems.append(f"{event['name']} is found at cycle {event['cycle']}, but the patient does not have it")
-        if node["test"] and tested.get(node["test"], np.inf) > event["cycle"]:
-            problems.append(f"{event['name']} is found at cycle {event['cycle']}, expected a result of {node['test']} by then")
-    return problems
-
-
-@functools.lru_cache(maxsize=8)
-def _evidence(card: Card) -> EvidenceGraph:
-    return EvidenceGraph(card)
-
-
-def _visits(card: Card, history: Sequence[Snapshot], ended: bool) -> Iterator[Visit]:
-    """What an environment kept, as visits. Between two visits that are several cycles apart, only what was given is known."""
-    regimens, organs = [regimen.name for regimen in card.regimens], [organ.name for organ in card.organs]
-    before, earlier = history[0].state, Visit(0)
-    for number, snapshot in enumerate(history):
-        state = snapshot.state
-        last, alive, scanned = int(state.last[0]), bool(state.alive[0] > 0.5), bool(state.since_scan[0] == 0)
-        cycle, cycles = int(state.cycle[0]), max(int(state.cycle[0] - before.cycle[0]), 1)
-        received = (float(state.exposure[last, 0]) - float(before.exposure[last, 0])) / cycles
-        given = regimens[last] if last >= 0 else None
-        dose = min(max(received, 0.0), 1.0) if last >= 0 else 1.0
-        known = {"tests": earlier.tests, "markers": earlier.markers, "progressions": earlier.progressions}
-        going_on = earlier.progressed and given == earlier.given
-        for between in range(cycle - cycles + 1, cycle):
-            yield Visit(between, given, dose, progressed=going_on, **known)  # type: ignore[arg-type] # of several types
-        earlier = Visit(
-            cycle=cycle,
-            given=given,
-            dose=dose,
-            tests=tuple(test.name for test, at in zip(card.tests, state.result_cycle[:, 0], strict=True) if at <= state.cycle[0]),
-            diameter=float(state.diameter[0]) if scanned else None,
-            change=float(state.diameter[0] / state.baseline[0] - 1) if scanned else None,
-            progressed=bool(state.progressed[0] > 0.5),
-            progressions=round(float(state.failed[0])),
-            severe=organs[int(np.argmax(state.toxicity[:, 0]))] if state.held[0] > 0.5 else "",
-            grades={organ: float(grade) for organ, grade in zip(organs, state.toxicity[:, 0], strict=True)},
-            stopped=bool(state.barred.sum() > before.barred.sum()),
-            markers=tuple(clone.name for clone, found in zip(card.clones[1:], state.marker[:, 0], strict=True) if found > 0.5),
-            ecog=int(np.floor(state.performance[0] + 0.5)),
-            alive=alive,
-            ended=ended and alive and number == len(history) - 1,
-        )
-        yield earlier
-        before = state
-
-
-def _check_visits(card: Card, visits: Sequence[Visit]) -> None:
-    if not visits:
-        raise JourneyError("there are no visits, expected at least the first visit")
-    allowed = {
-        "regimen": {regimen.name for regimen in card.regimens},
-        "test": {test.name for test in card.tests},
-        "organ class": {organ.name for organ in card.organs},
-        "clone": {clone.name for clone in card.clones[1:]},
-    }
-    for number, visit in enumerate(visits):
-        where = f"visit {number}"
-        if not isinstance(visit, Visit):
-            raise JourneyError(f"{where} is {type(visit).__name__}, expected a Visit")
-        if visit.cycle != number:
-            raise JourneyError(f"{where} is of cycle {visit.cycle!r}, expected every cycle once, from 0")
-        if (visit.given is None) != (number == 0):
-            raise JourneyError(f"{where} has given {visit.given!r}, expected None at the first visit and a regimen afterwards")
-        if not isinstance(visit.dose, int | float) or not 0 <= visit.dose <= 1:
-            raise JourneyError(f"{where} has dose {visit.dose!r}, expected a share in 0..1")
-        if number and not visits[number - 1].alive:
-            raise JourneyError(f"{where} follows death at cycle {number - 1}, expected no more visits")
-        named = [("test", name) for name in visit.tests] + [("clone", name) for name in visit.markers]
-        named += [("organ class", name) for name in (visit.severe, *visit.grades) if name]
-        named += [("regimen", visit.given)] if visit.given is not None else []
-        for what, name in named:
-            if name not in allowed[what]:
-                raise JourneyError(f"{where} names {what} {name!r}, expected one of {', '.join(sorted(allowed[what]))}")
-
-
 @dataclass
 class _Event:
-    """A node under way."""
+    """A node in the making."""
 
     key: str
     kind: str
@@ -276,16 +87,16 @@ class _Event:
 
     @property
     def place(self) -> tuple[int, int]:
-        """When it comes: by cycle, then by kind, an end last."""
+        """Its place in order: by cycle, then by kind, with an end last."""
         return self.cycle, len(KINDS) if self.name in ("death", "end") else KINDS.index(self.kind)
 
 
 class _Builder:
-    """Walks through the visits of one patient and notes events and what caused them."""
+    """Goes through the visits of one patient and notes events and their causes."""
 
     def __init__(self, card: Card, row: Mapping[str, Any], visits: Sequence[Visit]) -> None:
         self._card, self._row, self._visits = card, dict(row), visits
-        self._evidence = _evidence(card)
+        self._evidence = evidence_of(card)
         self._regimens = {regimen.name: regimen for regimen in card.regimens}
         self._events: dict[str, _Event] = {}
         self._causes: dict[tuple[str, str], None] = {}
@@ -293,7 +104,7 @@ class _Builder:
         self._line = 0
         self._treatment: str | None = None  # regimen of the line
         self._latest: dict[str, str] = {}  # the last event of a kind or name
-        self._answered: set[tuple[str, bool]] = set()  # progression, and whether by an active treatment
+        self._answered: set[tuple[str, bool]] = set()  # progression, and whether the answer was an active treatment
         self._confidence = 1.0 - card.observation.scan_error
 
     def build(self) -> nx.DiGraph:
@@ -343,7 +154,7 @@ class _Builder:
             self._causes[first, second] = None
 
     def _note_treatment(self, before: Visit, visit: Visit) -> bool:
-        """The cycle between two visits; whether it starts a line."""
+        """Note the treatment in the cycle between two visits. Returns whether it starts a line."""
         assert visit.given is not None
         regimen = self._regimens[visit.given]
         new_line = regimen.active and visit.given != self._treatment
@@ -356,7 +167,7 @@ class _Builder:
         return new_line
 
     def _start(self, before: Visit, name: str, new_line: bool) -> None:
-        """A treatment begins at visit ``before``."""
+        """Note a treatment that begins at visit ``before``."""
         reasons = self._reasons(before, name, new_line)
         source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
         treatment = self._note("treatment", name, self._regimens[name].title, before.cycle, source)
@@ -368,10 +179,10 @@ class _Builder:
             self._cause(self._latest.get("outcome:stopped"), treatment)
 
     def _reasons(self, before: Visit, name: str, new_line: bool) -> list[Reason]:
-        """The rules that recommend a treatment which begins at visit ``before``.
+        """The rules that recommend a treatment that begins at visit ``before``.
 
-        What takes the place of a treatment before progression, as when a late result shows a target, may also rest on the rules
-        of the line that it takes over.
+        A treatment that replaces another before progression, for example because a late result shows a target, may also rest on
+        the rules of the line that it takes over.
         """
         facts, resumed = self._facts(before), self._regimens[name].active and not new_line
         reasons = self._evidence.why(name, facts, self._line if resumed else self._line + 1)
@@ -382,14 +193,14 @@ class _Builder:
         return found
 
     def _answer_progression(self, treatment: str, active: bool) -> None:
-        """Progression causes the next change of treatment and, if that was a break, the next line."""
+        """Link progression to the next change of treatment and, if that was a break, to the next line."""
         progression = self._latest.get("outcome:progression")
         if progression is not None and (progression, active) not in self._answered:
             self._answered.add((progression, active))
             self._cause(progression, treatment)
 
     def _facts(self, visit: Visit) -> dict[str, Any]:
-        """What the clinic knows at a visit, as the guideline asks for it."""
+        """What the clinic knows at a visit, by the names that guideline rules use."""
         facts: dict[str, Any] = {f"known_{test.name}": test.name in visit.tests for test in self._card.tests}
         for variable in self._card.variables:
             if variable.observed and variable.name in self._row and (variable.test is None or variable.test in visit.tests):
@@ -402,7 +213,7 @@ class _Builder:
         return facts | {f"toxicity_{organ}": min(max(grade, 0.0), 5.0) for organ, grade in visit.grades.items()}
 
     def _findings(self, reason: Reason) -> Iterator[str]:
-        """Events so far of the findings that a rule rests on; a derived one rests on what implies it."""
+        """Events so far of the findings that a rule rests on. A derived finding rests on those that imply it."""
         for name in reason.alterations:
             for finding in (name, *self._evidence.implied_by(name)):
                 if f"biomarker:{finding}" in self._latest:
@@ -430,7 +241,7 @@ class _Builder:
             self._note("outcome", "end", "Alive at the end of follow-up", visit.cycle, SIMULATION)
 
     def _note_toxicity(self, visit: Visit, treatment: str | None) -> str | None:
-        """A grade 3+ event of the cycle that ends here, and the stop that may follow."""
+        """Note a grade 3+ event in the cycle that ends here, and whether it stopped the treatment."""
         toxicity = None
         if visit.severe:
             organ = next(organ for organ in self._card.organs if organ.name == visit.severe)
@@ -444,7 +255,7 @@ class _Builder:
         return toxicity
 
     def _note_tests(self, before: Visit | None, visit: Visit, present: Sequence[str]) -> None:
-        """Results that came since the last visit; what needs no test is known at the first."""
+        """Note results that arrived since the last visit. Findings that need no test are known at the first."""
         fresh = [test for test in self._card.tests if test.name in visit.tests and (not before or test.name not in before.tests)]
         for test in fresh:
             self._note("test", test.name, test.title, visit.cycle, self._source(test))
@@ -457,7 +268,7 @@ class _Builder:
                 self._cause(self._latest[f"test:{variable.test}"] if variable.test else None, finding)
 
     def _note_markers(self, before: Visit | None, visit: Visit) -> list[str]:
-        """Resistant clones found now; those are returned that escape the line's treatment, which brought them out."""
+        """Note resistant clones found now. Returns those selected by the line's treatment, which they escape."""
         escaping = []
         for clone in self._card.clones[1:]:
             if clone.name not in visit.markers or (before is not None and clone.name in before.markers):
@@ -496,7 +307,7 @@ class _Builder:
         return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)
 
     def _source(self, table: Sourced) -> str:
-        """The first citation that is more than an estimate, or the first."""
+        """The first citation that is not an estimate; if all are, the first."""
         published = [key for key in table.source if self._card.sources[key].checked != "estimate"]
         return (published or list(table.source))[0]
 

@@ -1,4 +1,4 @@
-"""A journey as a picture: a timeline with a lane for every kind of event, treatments as bars, causes as arrows."""
+"""Draws a journey as a timeline: a lane for every kind of event, treatments as bars, causes as arrows."""
 
 import os
 import textwrap
@@ -41,19 +41,19 @@ OUTCOME_MARKS = {
     "end": (">", "#588157"),
 }
 TALL = {"scan": 3.4, "symptom": 1.7}
-"""Height of the lanes that hold a curve, in rows."""
+"""Height in rows of the lanes with a curve."""
 
 LEAST = {"treatment": 2.0, "toxicity": 1.5}
-"""Least height of the lanes whose name takes more than one row."""
+"""Minimum height in rows of the lanes whose name takes more than one row."""
 
 ROW, WIDTH, MARGIN, GAP = 0.23, 13.0, 1.25, 0.55  # inches, inches, inches left of the timeline, rows between lanes
-LETTER = 0.062  # inches a letter takes at the font size of labels
+LETTER = 0.062  # width of a letter in labels, in inches
 
 Event = Mapping[str, Any]
 
 
-def draw(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
-    """Draw a journey and write it to ``path``, whole or not at all; the ending says the format (png, svg, pdf).
+def draw(path: str | os.PathLike[str], graph: nx.DiGraph) -> None:
+    """Draw a journey and write it to ``path``, whole or not at all. The ending sets the format (png, svg, pdf).
 
     Raises:
         JourneyError: if ``graph`` is not a journey.
@@ -84,14 +84,14 @@ def timeline(graph: nx.DiGraph) -> Any:
         _draw_marks(axes, plan, kind)
     _draw_causes(axes, plan, graph)
     axes.set(xlim=(-0.004 * plan.weeks, plan.weeks), ylim=(plan.bottom + 0.2, -0.4))
-    axes.set_xlabel(f"weeks since the first visit\nArrows lead from causes to effects. {NOTE}", fontsize=8)
+    axes.set_xlabel(f"weeks since the first visit\nArrows point from causes to effects. {NOTE}", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_title(f"{graph.graph['title']}: {plan.summary}", fontsize=11, loc="left")
     return figure
 
 
 class _Plan:
-    """Where everything goes: x in weeks, y in rows from the top."""
+    """The layout: x in weeks, y in rows from the top."""
 
     def __init__(self, graph: nx.DiGraph) -> None:
         self.cycle_weeks: float = graph.graph["cycle_weeks"]
@@ -103,7 +103,7 @@ class _Plan:
         self.lanes: dict[str, tuple[float, float]] = {}  # kind -> top and height
         self.events: dict[str, dict[str, Event]] = {}  # kind -> id -> event
         self.place: dict[str, tuple[float, float]] = {}  # id -> x, y
-        self.left: set[str] = set()  # ids whose label stands left of the mark
+        self.left: set[str] = set()  # ids whose label is left of the mark
         top = 0.0
         for kind in LANES:
             mine = {key: event for key, event in events.items() if event["kind"] == kind}
@@ -122,11 +122,11 @@ class _Plan:
         return float(event["until"] * self.cycle_weeks)
 
     def long(self, label: str) -> float:
-        """Weeks that a label takes."""
+        """The width of a label in weeks."""
         return (len(label) + 2) * LETTER * self.per_inch
 
     def _rows(self, kind: str, events: Mapping[str, Event]) -> dict[str, int]:
-        """A row for every event of a lane, so that labels do not run into each other; a row per regimen for treatments."""
+        """A row for every event of a lane, so that labels do not overlap. Treatments have a row per regimen."""
         if kind == "treatment":
             names = list(dict.fromkeys(event["name"] for event in events.values()))
             return {key: names.index(event["name"]) for key, event in events.items()}
@@ -150,13 +150,13 @@ class _Plan:
     @staticmethod
     def _summary(events: Sequence[Event], last: float) -> str:
         ends = {event["name"] for event in events if event["kind"] == "outcome"}
-        state = "died" if "death" in ends else "alive at the end of follow-up" if "end" in ends else "under way"
+        state = "died" if "death" in ends else "alive at the end of follow-up" if "end" in ends else "in follow-up"
         given = {event["name"] for event in events if event["kind"] == "treatment"} - {HOLIDAY, SUPPORTIVE}
         return f"{state}, week {last:.0f}, {len(given) or 'no'} regimen{'s' if len(given) > 1 else ''}"
 
 
 def _label(event: Event) -> str:
-    """A short label: the card's name where its title is a sentence."""
+    """A short label: the card's name if its title is a sentence."""
     name = event["name"].replace("_", " ")
     if event["kind"] == "toxicity":
         return str(name)
@@ -205,7 +205,7 @@ def _draw_treatments(axes: Any, plan: _Plan) -> None:
 
 
 def _label_treatment(axes: Any, plan: _Plan, place: tuple[float, float], event: Event) -> None:
-    """A regimen's title once in its row: in the first bar if it fits there, else in the free space after or before it."""
+    """Write a regimen's title once in its row: in the first bar if it fits, otherwise in the free space after or before it."""
     label, (x, y) = _label(event), place
     courses = [other for other in plan.events["treatment"].values() if other["name"] == event["name"]]
     bars = [(other["week"], plan.end(other)) for other in courses]
@@ -225,7 +225,7 @@ def _label_treatment(axes: Any, plan: _Plan, place: tuple[float, float], event: 
 
 
 def _draw_curve(axes: Any, plan: _Plan, kind: str, form: str, top: float | None) -> None:
-    """Scans and ECOG as a curve in their lane; the first, the last and the extreme values are written beside it."""
+    """Draw scans or ECOG as a curve in their lane, with the first, last and extreme values written beside it."""
     events = list(plan.events.get(kind, {}).items())
     if not events:
         return
@@ -249,7 +249,7 @@ def _draw_curve(axes: Any, plan: _Plan, kind: str, form: str, top: float | None)
 
 
 def _told(values: Sequence[float], all_of_them: bool) -> list[int]:
-    """Which values of a curve are written out."""
+    """Which values of a curve are written beside it."""
     if all_of_them and len(values) <= 12:
         return list(range(len(values)))
     order = sorted(range(len(values)), key=lambda index: values[index])
@@ -277,7 +277,7 @@ def _draw_marks(axes: Any, plan: _Plan, kind: str) -> None:
 
 
 def _draw_causes(axes: Any, plan: _Plan, graph: nx.DiGraph) -> None:
-    """Arrows from causes to effects, in the colour of the cause."""
+    """Draw arrows from causes to effects, in the colour of the cause."""
     for first, second, relation in graph.edges(data="relation"):
         if relation != "causes" or first not in plan.place or second not in plan.place:
             continue

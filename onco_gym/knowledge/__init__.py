@@ -1,4 +1,4 @@
-"""Knowledge: what guidelines say."""
+"""Knowledge: guideline rules, the panel of experts, the evidence graph, and plausibility."""
 
 from onco_gym.knowledge.guideline import Guideline
 

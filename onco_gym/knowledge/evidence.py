@@ -1,4 +1,4 @@
-"""The evidence graph of a card: what acts on what, what resists what, who recommends what, and on whose word.
+"""The evidence graph of a card: what acts on what, what resists what, what rules recommend, and the sources.
 
 The graph itself is described in :mod:`onco_gym.knowledge.relations`.
 """
@@ -24,13 +24,13 @@ STATUSES = ("preferred", "option", "later", "not_recommended", "contraindicated"
 LEVELS = "ABCDE"
 
 RESISTANT = 0.8
-"""Share of a regimen's kill from which what escapes it counts as resistant; calibration uses the same figure."""
+"""Escaping at least this share of a regimen's kill counts as resistance; calibration uses the same figure."""
 
 LARGE = -1.0
-"""log10 share of the tumour from which a clone that is there at diagnosis counts."""
+"""log10 share of the tumour from which a clone counts at diagnosis."""
 
 Facts = Mapping[str, Any]
-"""What is known of a patient, by name: patient variables and flags (level names, numbers, true or false), and ``ecog``,
+"""What is known about a patient, by name: patient variables and flags (level names, numbers, true or false), and ``ecog``,
 ``progressed``, ``known_<test>``, ``prior_<regimen>`` (cycles, or true), ``marker_<clone>``, ``toxicity_<organ>`` (grade)."""
 
 
@@ -49,20 +49,20 @@ class Citation:
 
 @dataclass(frozen=True)
 class Reason:
-    """A guideline rule that speaks of a patient.
+    """A guideline rule that applies to a patient.
 
     Attributes:
-        rule: its place on the card, from 0; the card's order is the order of preference.
-        regimen: of which it speaks.
+        rule: its position on the card, from 0; the card's order is the order of preference.
+        regimen: the regimen it is about.
         status: ``preferred``, ``option``, ``later``, ``not_recommended`` or ``contraindicated``.
-        level: of evidence, A to E.
+        level: level of evidence, A to E.
         escat: tier of the ESMO scale for the target, or empty.
-        lines: of therapy at which it applies; empty means any.
-        when: its condition as the card has it, or empty.
-        alterations: findings that made it apply by being there.
-        absent: findings that made it apply by not being there.
-        markers: resistant clones found that made it apply.
-        sources: on whose word.
+        lines: lines of therapy at which it applies; empty means any.
+        when: its condition as written on the card, or empty.
+        alterations: findings whose presence made it apply.
+        absent: findings whose absence made it apply.
+        markers: detected resistant clones that made it apply.
+        sources: its citations.
     """
 
     rule: int
@@ -79,7 +79,7 @@ class Reason:
 
     @property
     def recommends(self) -> bool:
-        """Whether it speaks for the regimen."""
+        """Whether it recommends the regimen."""
         return self.status in RECOMMENDED
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Reason:
 class Option:
     """A regimen that the guideline recommends for a patient; ``reasons`` in the card's order of preference.
 
-    ``status``, ``level`` and ``escat`` are those of the best of the reasons.
+    ``status``, ``level`` and ``escat`` are those of the best reason.
     """
 
     regimen: str
@@ -109,15 +109,15 @@ class Option:
 
 @dataclass(frozen=True)
 class Escape:
-    """A way past one mechanism of a regimen.
+    """A way to escape one mechanism of a regimen.
 
     Attributes:
-        mechanism: what is escaped.
-        share: of its kill that is escaped, 0..1.
-        clone: the subpopulation that escapes, or empty where the tumour as a whole is insensitive.
-        alteration: the finding that brings it, or empty.
+        mechanism: the mechanism that is escaped.
+        share: share of its kill that is escaped, 0..1.
+        clone: the subpopulation that escapes, or empty if the tumour as a whole is insensitive.
+        alteration: the finding that causes it, or empty.
         log10_fraction: the clone's share of the tumour at diagnosis, given the alteration, in log10 units.
-        sources: on whose word.
+        sources: its citations.
     """
 
     mechanism: str
@@ -139,15 +139,15 @@ class Escape:
 
 @dataclass(frozen=True)
 class Resistance:
-    """Whether an alteration or a clone is known to resist a regimen; true or false as a condition.
+    """Whether an alteration or a clone is known to resist a regimen; usable as a boolean.
 
     Attributes:
         name: the alteration or clone.
         regimen: the regimen.
         resistant: whether it escapes at least :data:`RESISTANT` of the regimen's kill.
         escaped: the share of the regimen's kill (at sensitivity 1) that it escapes. A clone that an alteration harbours
-            counts where it is large at diagnosis and the alteration is not itself what the mechanism acts on.
-        escapes: the ways, the largest share first; smaller clones are listed too.
+            counts if it is large at diagnosis and the mechanism does not act on the alteration itself.
+        escapes: the ways of escape, largest share first; smaller clones are listed too.
     """
 
     name: str
@@ -165,14 +165,14 @@ class Resistance:
 
 
 class EvidenceGraph:
-    """The evidence graph of a card, and questions to it.
+    """The evidence graph of a card, with queries.
 
     Args:
         card: a validated card.
 
     Attributes:
-        graph: the graph; see the module. Its nodes and edges stand in the order of the card.
-        alterations: names of its alterations, in the order of the card.
+        graph: the graph; see the module. Nodes and edges are in the card's order.
+        alterations: names of the alterations, in the card's order.
 
     Example:
         >>> evidence = EvidenceGraph(load_card("nsclc"))
@@ -194,16 +194,16 @@ class EvidenceGraph:
     def options(self, facts: Facts, line: int) -> list[Option]:
         """Regimens that the guideline recommends for a patient and nowhere advises against, best status and level first.
 
-        What is equal stands in the card's order. Whether a regimen can still be given (an earlier line is closed) is for the
-        environment's action mask to say.
+        Ties are in the card's order. The environment's action mask says whether a regimen can still be given (earlier lines
+        are closed).
 
         Args:
-            facts: what is known; see :data:`Facts`. Of variables that the clinic never sees nothing is used. What is not given is
+            facts: what is known; see :data:`Facts`. Variables that the clinic never sees are ignored. Anything left out is
                 unknown: findings read as absent, and a rule that compares an unknown number (age, ECOG) does not apply.
-            line: the line of therapy that would come next, from 1.
+            line: the next line of therapy, from 1.
 
         Raises:
-            KnowledgeError: for a name, value or line that cannot be.
+            KnowledgeError: for an invalid name, value or line.
         """
         reasons: dict[str, list[Reason]] = {}
         for reason in self._reasons(facts, line):
@@ -214,24 +214,24 @@ class EvidenceGraph:
         return sorted(found, key=lambda option: (*_rank(option), option.reasons[0].rule))
 
     def why(self, regimen: str, facts: Facts, line: int) -> list[Reason]:
-        """The rules that speak of a regimen for a patient, for and against, in the card's order; ``str`` makes a sentence.
+        """The rules about a regimen for a patient, for and against, in the card's order; ``str`` makes a sentence.
 
         Args:
             regimen: name of the regimen.
             facts: as for :meth:`options`.
-            line: the line of therapy that would come next, from 1.
+            line: the next line of therapy, from 1.
 
         Raises:
-            KnowledgeError: for a name, value or line that cannot be.
+            KnowledgeError: for an invalid name, value or line.
         """
         self._known("regimen", regimen, self._regimens)
         return self._reasons(facts, line, regimen)
 
     def known_resistant(self, alteration_or_clone: str, regimen: str) -> Resistance:
-        """Whether an alteration or a resistant clone is known to make a regimen fail, and by which ways.
+        """Whether an alteration or a resistant clone is known to make a regimen fail, and how.
 
         Args:
-            alteration_or_clone: such as ``"RAS_mutant"`` or ``"gatekeeper"``.
+            alteration_or_clone: name, such as ``"RAS_mutant"`` or ``"gatekeeper"``.
             regimen: name of the regimen.
 
         Raises:
@@ -250,7 +250,7 @@ class EvidenceGraph:
         return Resistance(alteration_or_clone, regimen, escaped >= RESISTANT, escaped, tuple(_largest_first(escapes)))
 
     def resistance_of(self, regimen: str) -> list[Escape]:
-        """Every clone and every alteration that escapes a mechanism of ``regimen``, the largest share first.
+        """Every clone and every alteration that escapes a mechanism of ``regimen``, largest share first.
 
         Raises:
             KnowledgeError: for an unknown regimen.
@@ -280,7 +280,7 @@ class EvidenceGraph:
         return self._findings[alteration]
 
     def implied_by(self, alteration: str) -> tuple[str, ...]:
-        """The alterations that by themselves make a derived one hold: the two BRAF mutations of ``BRAF_V600``, say."""
+        """The alterations that each imply a derived one, such as the two BRAF mutations of ``BRAF_V600``."""
         self._known("alteration", alteration, self.alterations)
         node = f"alteration:{alteration}"
         edges = self.graph.in_edges(node, data="relation")
@@ -316,7 +316,7 @@ class EvidenceGraph:
         )
 
     def _deciding(self, number: int, columns: dict[str, NDArray[Any]]) -> list[tuple[str, bool]]:
-        """(finding, whether it is there) without which the rule would not hold; if none alone decides, all that are there."""
+        """(finding, whether it is present) without which the rule would not hold; if none alone decides, all that are present."""
         condition = self._conditions[number]
         assert condition is not None
         there: list[tuple[str, bool]] = []
@@ -331,7 +331,7 @@ class EvidenceGraph:
         return deciding or [(name, value) for name, value in there if value]
 
     def _finding(self, name: str, values: NDArray[Any]) -> tuple[str | None, bool, NDArray[Any]]:
-        """A fact as a finding: its name (None if it is none), whether it is there, and its column if it were otherwise."""
+        """A fact as a finding: its name (None if it is not one), whether it is present, and its column if it were otherwise."""
         if name.startswith("marker_"):
             return name, bool(values[0] > 0.5), 1.0 - values
         if name not in patient_vocabulary(self.card):
@@ -344,7 +344,7 @@ class EvidenceGraph:
         return (name, bool(values[0]), ~values.astype(bool)) if name in self.alterations else (None, False, values)
 
     def _given(self, alteration: str) -> dict[str, NDArray[Any]]:
-        """What follows for a patient of whom only this alteration is known."""
+        """What follows for a patient if only this alteration is known."""
         variable, level = self._findings[alteration]
         columns, _ = read_row(self.card, {variable.name: level or True})
         return with_derived(self.card, columns)
@@ -360,7 +360,7 @@ class EvidenceGraph:
         return case_value(self.card, self._mechanisms[mechanism].sensitivity, columns)
 
     def _target(self, mechanism: str, alteration: str) -> bool:
-        """Whether the mechanism acts on tumours with this alteration, by the card's cases."""
+        """Whether the mechanism acts on tumours with this alteration, according to the card's cases."""
         edge = self.graph.get_edge_data(f"mechanism:{mechanism}", f"alteration:{alteration}", default={})
         return edge.get("relation") == "acts_on" and edge["sign"] == "present" and edge["value"] > NO_TARGET
 
@@ -376,7 +376,7 @@ class EvidenceGraph:
         return [Escape(mechanism, share, name, alteration, size, cited) for mechanism, share in shares.items() if share > 0]
 
     def _alteration_escapes(self, name: str, kill: Mapping[str, float]) -> tuple[list[Escape], dict[str, float]]:
-        """The ways past each mechanism, and the share of each mechanism's kill that counts as escaped."""
+        """The ways to escape each mechanism, and the share of its kill that counts as escaped."""
         columns = self._given(name)
         held = [other for other in self.alterations if self._has(other, columns)]
         escapes: list[Escape] = []
@@ -399,18 +399,18 @@ class EvidenceGraph:
 
 
 def guideline_columns(card: Card, facts: Facts, line: int) -> dict[str, NDArray[Any]]:
-    """What is known of one patient, as :class:`onco_gym.knowledge.Guideline` reads it: columns of length 1.
+    """What is known about one patient, as columns of length 1 for :class:`onco_gym.knowledge.Guideline`.
 
-    What follows from the facts is filled in: a flag gives its variable, derived variables follow from their parents, and a
-    finding that is given has been tested for.
+    What follows from the facts is filled in: a flag sets its variable, derived variables follow from their parents, and a
+    given finding counts as tested.
 
     Args:
         card: a validated card.
         facts: see :data:`Facts`.
-        line: the line of therapy that would come next, from 1.
+        line: the next line of therapy, from 1.
 
     Raises:
-        KnowledgeError: for a name, value or line that cannot be.
+        KnowledgeError: for an invalid name, value or line.
     """
     if isinstance(line, bool) or not isinstance(line, int | np.integer) or line < 1:
         raise KnowledgeError(f"line is {line!r}, expected a whole number from 1")
@@ -418,9 +418,9 @@ def guideline_columns(card: Card, facts: Facts, line: int) -> dict[str, NDArray[
     changing = [name for name in vocabulary if name not in patient or name == "ecog"]
     for name in facts:
         if name == "line":
-            raise KnowledgeError("'line' is among the facts; expected it as an argument of its own, the line that comes next")
+            raise KnowledgeError("'line' is among the facts, expected it as a separate argument: the next line of therapy")
         if name not in patient and name not in changing:
-            raise KnowledgeError(f"{card.id} knows no fact {name!r}; expected some of {', '.join([*patient, *changing])}")
+            raise KnowledgeError(f"{card.id} has no fact {name!r}; expected some of {', '.join([*patient, *changing])}")
     body = {
         name: value for name, value in facts.items() if name in patient and name not in (*changing, card.performance.variable)
     }

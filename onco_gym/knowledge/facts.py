@@ -1,4 +1,4 @@
-"""Readable values of a patient as the columns that conditions on a card are computed from."""
+"""Readable values of a patient, as the columns that a card's conditions read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,22 +12,22 @@ from onco_gym.cards.expressions import parse
 from onco_gym.cards.schema import Bernoulli, Case, Categorical, Derived, Variable
 
 Columns = Mapping[str, NDArray[Any]]
-"""Variable or flag name to (n,) values; categorical variables as level codes in the card's order, as a cohort has them."""
+"""Variable or flag name to (n,) values; categorical variables are level codes in the card's order, as in a cohort."""
 
 
 class KnowledgeError(ValueError):
-    """A question that cannot be answered from the card; the message names what was expected."""
+    """A question that the card cannot answer; the message says what was expected."""
 
 
 def read_row(card: Card, row: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Readable values as columns of one patient.
+    """Convert readable values to columns of one patient.
 
     Args:
         card: a validated card.
-        row: readable values by variable or flag; None is unknown.
+        row: readable values by variable or flag; None means unknown.
 
     Returns:
-        Columns of length 1, those of known flags included, and messages on what could not be read.
+        Columns of length 1, including those of known flags, and messages about values that could not be read.
     """
     columns: dict[str, NDArray[Any]] = {}
     problems: list[str] = []
@@ -37,7 +37,7 @@ def read_row(card: Card, row: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]
         if value is None:
             continue
         if name not in vocabulary:
-            problems.append(f"{name!r} is no variable of {card.id}; expected some of {', '.join(vocabulary)}")
+            problems.append(f"{name!r} is not a variable of {card.id}; expected some of {', '.join(vocabulary)}")
             continue
         variable = owner(card, name)
         try:
@@ -65,7 +65,7 @@ def with_derived(card: Card, columns: Columns) -> dict[str, NDArray[Any]]:
 
 
 def case_value(card: Card, cases: Sequence[Case], columns: Columns) -> float | None:
-    """The value of the case that applies to one patient (columns of length 1), or None where too little is known to tell."""
+    """The value of the case that applies to one patient (columns of length 1), or None if too little is known."""
     for case in cases:
         if not case.when:
             return case.value
@@ -77,7 +77,7 @@ def case_value(card: Card, cases: Sequence[Case], columns: Columns) -> float | N
 
 
 def holds(card: Card, text: str, columns: Columns) -> NDArray[np.bool_]:
-    """(n,) where a condition on patients holds; (1,) where it reads no column."""
+    """(n,) where a condition on patients holds; (1,) if it reads no column."""
     return np.atleast_1d(parse(text, patient_vocabulary(card)).holds(columns))
 
 
@@ -92,7 +92,7 @@ def with_flags(card: Card, columns: Columns) -> dict[str, NDArray[Any]]:
 
 
 def unknown(card: Card, name: str) -> NDArray[Any]:
-    """(1,) how a variable or flag reads that is not known: false, level -1, or not a number."""
+    """(1,) the value of an unknown variable or flag: false, level -1, or not a number."""
     variable = owner(card, name)
     if isinstance(variable, Categorical):
         return np.array([-1]) if name == variable.name else np.array([False])
@@ -108,7 +108,7 @@ def shown(variable: Variable, columns: Columns, index: int = 0) -> str:
 
 
 def _settle_flag(name: str, variable: Categorical, columns: dict[str, NDArray[Any]]) -> list[str]:
-    """A flag that is true gives its variable, if that is unknown; one that contradicts it is a problem."""
+    """Set an unknown variable from its true flag; return a problem if the flag contradicts a known one."""
     said = bool(columns[name][0])
     if variable.name not in columns:
         if said:

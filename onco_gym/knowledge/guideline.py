@@ -1,4 +1,4 @@
-"""A card's guideline rules over what is known of a patient."""
+"""A card's guideline rules, applied to what is known about a patient."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +14,10 @@ RECOMMENDED = ("preferred", "option", "later")
 
 
 class Guideline:
-    """The rules of a card, ready to be asked.
+    """The rules of a card, ready for queries.
 
-    ``columns`` below maps the names of :func:`onco_gym.cards.checks.guideline_vocabulary` to (n,) arrays. What is not known
-    reads as false, and an unknown level as -1.
+    ``columns`` below maps the names of :func:`onco_gym.cards.checks.guideline_vocabulary` to (n,) arrays. Unknown facts read
+    as false, and unknown levels as -1.
     """
 
     def __init__(self, card: Card) -> None:
@@ -30,7 +30,7 @@ class Guideline:
         self._conditions: list[Expression | None] = [parse(rule.when, vocabulary) if rule.when else None for rule in self.rules]
 
     def matches(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """(rules, n) where a rule speaks of the patient at the line that would come next."""
+        """(rules, n) whether a rule applies to the patient at the next line."""
         line = columns["line"] + 1
         result = np.empty((len(self.rules), len(line)), bool)
         for row, (rule, condition) in enumerate(zip(self.rules, self._conditions, strict=True)):
@@ -40,9 +40,9 @@ class Guideline:
         return result
 
     def first_choice(self, columns: Mapping[str, NDArray[Any]], open_to: NDArray[np.bool_], otherwise: int) -> NDArray[np.int64]:
-        """(n,) the regimen of the first recommending rule that matches and whose regimen is ``open_to`` (n, R) the patient.
+        """(n,) the regimen of the first matching rule that recommends one ``open_to`` (n, R) the patient, else ``otherwise``.
 
-        A regimen of which a matching rule says that it is contraindicated or not recommended is not chosen.
+        Regimens that a matching rule contraindicates or does not recommend are not chosen.
         """
         matches = self.matches(columns)
         advised_against = np.zeros_like(open_to)

@@ -1,10 +1,11 @@
-"""The panel: what a card's guideline and its experts say of every regimen for a patient at a decision.
+"""The panel: what a card's guideline and experts say about every regimen for a patient at a decision.
 
-The experts who accept a regimen make up its *acceptability*; the regimens that at least one accepts are the acceptability region.
+The share of experts who accept a regimen is its *acceptability*. The regimens that at least one accepts are the acceptability
+region.
 
-Rules become clauses (:mod:`onco_gym.knowledge.clauses`), and a patient's clauses are bits: every atom of a condition that fails
-strikes out the clauses that need it, for all patients at once. So a guideline of fifty rules costs a few hundred
-bitwise operations, in NumPy as inside compiled JAX: the module of arrays is an argument, ``xp``.
+Rules become clauses (:mod:`onco_gym.knowledge.clauses`), and a patient's clauses are bits. Each atom that fails strikes out the
+clauses that need it, for all patients at once. So a guideline of fifty rules costs a few hundred bitwise operations, in NumPy
+or inside compiled JAX: the array module is an argument, ``xp``.
 """
 
 import functools
@@ -23,41 +24,41 @@ from onco_gym.cards.schema import Rule
 from onco_gym.knowledge.clauses import clauses_of
 
 VERDICTS = ("contraindicated", "not_recommended", "off_guideline", "later", "option", "preferred")
-"""Verdicts on a choice, the worst first."""
+"""Verdicts on a choice, worst first."""
 POINTS = {"contraindicated": -1.0, "not_recommended": -0.5, "off_guideline": -0.25, "later": 0.6, "option": 0.8, "preferred": 1.0}
-"""Guideline points of a verdict; those of a recommendation are multiplied by its level's and by its acceptability."""
+"""Guideline points of a verdict. A recommendation's points are multiplied by those of its level and by its acceptability."""
 LEVEL_POINTS = {"A": 1.0, "B": 0.9, "C": 0.8, "D": 0.6, "E": 0.5}
 
 _NONE = np.uint32(0)
 
 Array = Any
-"""NumPy's or JAX's, batch last."""
+"""A NumPy or JAX array, batch last."""
 Words = NDArray[np.uint32]
-"""(W,) bits, one per clause: the same for everybody."""
+"""(W,) bits, one per clause: the same for all patients."""
 Clauses = tuple[Array, ...]
-"""W words of (n,) uint32, a bit per clause: each patient's own. Word by word, so that a word without bits costs nothing."""
+"""W words of (n,) uint32, one bit per clause, for each patient. Words are kept apart, so that one without bits costs nothing."""
 
 
 class Hearing(NamedTuple):
-    """What the panel makes of n patients. W words of 32 clauses each."""
+    """The panel's findings on n patients, in W words of 32 clauses each."""
 
-    rules: Clauses  # those that hold
-    experts: tuple[Clauses, ...]  # those on which each expert would act, about regimens that can be given
+    rules: Clauses  # clauses that hold
+    experts: tuple[Clauses, ...]  # clauses that each expert would act on, about regimens that can be given
     first: Array  # (n,) int32 the guideline's first choice
-    pause: Array  # (n,) bool, whether a holiday is an option by itself
-    nothing: Array  # (n,) bool, whether nothing else than supportive care is left
+    pause: Array  # (n,) bool, whether a holiday is an option in itself
+    nothing: Array  # (n,) bool, whether only supportive care is left
 
 
 class Opinion(NamedTuple):
-    """What the panel says of one regimen for each patient."""
+    """The panel's opinion of one regimen for each patient."""
 
     code: Array  # (n,) int32 index into VERDICTS
-    share: Array  # (n,) of experts who accept it
+    share: Array  # (n,) share of experts who accept it
     points: Array  # (n,) -1 (contraindicated) to 1 (preferred, level A, accepted by all)
 
 
 class Panel:
-    """The guideline and the experts of a card, ready to be asked.
+    """The guideline and the experts of a card, ready for queries.
 
     Args:
         card: a validated card.
@@ -78,9 +79,9 @@ class Panel:
         self._forbids = where(lambda rule: rule.status == "contraindicated")
         active = {regimen.name for regimen in card.regimens if regimen.active}
         self._active = where(lambda rule: rule.regimen in active)
-        # A rule for supportive care that asks nothing is the last resort, not a standing invitation to give up.
+        # An unconditional rule for supportive care is the last resort, not advice to stop treatment early.
         self._resort = where(lambda rule: rule.regimen == SUPPORTIVE and not rule.when and not rule.lines)
-        # Rules by which a line that works may be left: for a pause, for supportive care, or because they say so.
+        # Rules that allow leaving a line that works: for a pause, for supportive care, or for patients without progression.
         self._leaves = self._bits([rule.regimen not in active or ("progressed", False) in clause for rule, clause in rules])
         self._status = {status: where(lambda rule, s=status: rule.status == s) for status in VERDICTS[3:]}  # type: ignore[misc]
         values = sorted({POINTS[rule.status] * LEVEL_POINTS[rule.level] for rule, _ in rules if POINTS[rule.status] > 0})
@@ -97,7 +98,7 @@ class Panel:
         return np.packbits(padded, bitorder="little").view(np.uint32)
 
     def _atoms(self, card: Card, rules: list[tuple[Rule, frozenset[tuple[str, bool]]]]) -> None:
-        """For every atom: the clauses that are struck out where it fails, and where it holds."""
+        """Find, for every atom, the clauses that are struck out where it fails, and where it holds."""
         vocabulary = guideline_vocabulary(card)
         every = sorted({atom for _, clause in rules for atom, _ in clause})
 
@@ -114,7 +115,7 @@ class Panel:
                 continue
             self._plain.append((expression, struck(atom, True, False), struck(atom, False, False)))
             own = struck(atom, True, True), struck(atom, False, True)
-            if own[0].any() or own[1].any():  # a rule that asks whether its own regimen was had before
+            if own[0].any() or own[1].any():  # a rule that asks whether its own regimen was given before
                 self._own.append((expression, *own))
         lines = sorted({rule.lines for rule, _ in rules if rule.lines})
         self._lines = [(numbers, self._bits([rule.lines == numbers for rule, _ in rules])) for numbers in lines]
@@ -130,23 +131,23 @@ class Panel:
             self._experts.append((accepted & self._recommends, refused, frail, expert.early))
 
     def hear(self, xp: Any, facts: Mapping[str, Array], treatment: Array, allowed: Array, waiting: Array) -> Hearing:
-        """Put patients before the panel.
+        """Ask the panel about n patients.
 
-        Until progression, going on with the current line is judged by the rules for that line, as if its regimen had not been had
-        before, on what is known now; after progression it is off the guideline. An expert who accepts the current line goes
-        on with it: other regimens come after progression, unless their rule is for patients without.
-        A holiday is an option while a line holds that cannot be given now, or while awaited results could decide the
-        first line. Supportive care is an option where nothing else is left; an expert who would give nothing else accepts it too.
+        Until progression, continuing the current line is judged by the rules for that line, on what is known now and as if its
+        regimen had not been given before. After progression, continuing is off the guideline. An expert who accepts the current
+        line continues it; other regimens come after progression, unless their rule is for patients without progression.
+        A holiday is an option while a line works but cannot be given now, or while awaited results could decide the first
+        line. Supportive care is an option if nothing else is left; an expert who would give nothing else also accepts it.
 
         Args:
             xp: ``numpy`` or ``jax.numpy``.
-            facts: what is known, by the names of :func:`onco_gym.cards.checks.guideline_vocabulary`.
+            facts: what is known, under the names of :func:`onco_gym.cards.checks.guideline_vocabulary`.
             treatment: (n,) the regimen of the current line, -1 before the first.
             allowed: (R, n) bool, which regimens can be given.
-            waiting: (n,) bool, whether the next dose is withheld, or a test's result is awaited before the first line.
+            waiting: (n,) bool, whether the next dose is withheld, or a test result is awaited before the first line.
         """
         line, progressed = facts["line"], facts["progressed"] > 0.5
-        # 1, but known at run time only, even at the first visit. For one patient doing things twice costs next to nothing.
+        # This is 1, but known only at run time, even at the first visit. For one patient, repeated work costs almost nothing.
         turns = allowed[self._holiday, 0].astype(np.int32) if xp is not np and allowed.shape[1] > 1 else None
         clauses = [xp.where(treatment >= 0, word, _NONE) for word in self._about(xp, xp.maximum(treatment, 0))]
         going_on = _each(lambda word: xp.where(progressed, _NONE, word), clauses)
@@ -154,7 +155,7 @@ class Panel:
 
         failed = self._struck(xp, self._plain, facts, line)
         started, continued = _or(failed, self._struck(xp, self._own, facts, line)), failed
-        for _, missing, _ in self._own:  # while a line goes on, its regimen has not been had before
+        for _, missing, _ in self._own:  # while a line continues, its regimen does not count as given before
             continued = _or(continued, missing)
         before = ChainMap({"line": line - 1}, facts)  # type: ignore[arg-type] # read only
         started = _or(started, self._struck(xp, self._on_line, facts, line))
@@ -170,7 +171,7 @@ class Panel:
         usable = _and(holds, possible)
         experts = self._votes(xp, facts, usable, _and(anyway, possible), going_on)
         first = xp.where(_some(_and(usable, going_on)), treatment, self._first(xp, usable)).astype(np.int32)
-        # Row by row: XLA reduces over rows many times more slowly.
+        # Row by row: XLA's reduction over rows is many times slower.
         stays = functools.reduce(operator.or_, [(treatment == i) & can for i, can in enumerate(allowed)]) & ~progressed
         forbidden = _some(_and(_and(holds, going_on), self._forbids))
         pause = waiting | ((line > 0.5) & ~progressed & (~stays | forbidden))
@@ -180,7 +181,7 @@ class Panel:
     def _votes(
         self, xp: Any, facts: Mapping[str, Array], now: Clauses, anyway: Clauses, going_on: Clauses
     ) -> tuple[Clauses, ...]:
-        """What each expert would act on, of the clauses that hold ``now`` or, at whatever line, ``anyway``."""
+        """What each expert would act on, among the clauses that hold ``now`` or, at any line, ``anyway``."""
         votes = []
         for accepted, refused, frail, early in self._experts:
             acts = _and(anyway if early else now, accepted & ~self._resort)
@@ -209,7 +210,7 @@ class Panel:
         return self._speak_of(xp, functools.reduce(_or, hearing.experts)) | everybody
 
     def opinion(self, xp: Any, hearing: Hearing, given: Array) -> Opinion:
-        """What the panel says of the regimens ``given`` (n,)."""
+        """The panel's opinion of the regimens ``given`` (n,)."""
         about = self._about(xp, given)
         rules = _and(hearing.rules, about)
 
@@ -221,7 +222,7 @@ class Panel:
         unwise, forbidden = said(~self._recommends), said(self._forbids)
         share = xp.where(unwise, 0.0, xp.where(usual, 1.0, votes))
 
-        # A recommendation for other lines, which some experts follow, counts as one for later.
+        # A recommendation for other lines, which some experts follow, counts as one for later lines.
         worth, code = xp.full(given.shape, POINTS["later"] * LEVEL_POINTS["C"], np.float32), xp.full(given.shape, 3, np.int32)
         for value, bits in self._worth:
             worth = xp.where(said(bits), value, worth)
@@ -241,7 +242,7 @@ class Panel:
         return tuple(xp.take(xp.asarray(bits), regimens) for bits in self._of.T)
 
     def _struck(self, xp: Any, atoms: list[Any], facts: Mapping[str, Array], like: Array) -> Clauses:
-        """The clauses that fail by these atoms."""
+        """The clauses that these atoms strike out."""
         out: Clauses = (xp.zeros(like.shape, np.uint32),) * self._size
         for expression, missing, unwanted in atoms:
             at = expression.holds(facts)
@@ -251,7 +252,7 @@ class Panel:
         return out
 
     def _missed_lines(self, xp: Any, coming: Array) -> Clauses:
-        """The clauses of rules that are for other lines than the ``coming`` one (n,)."""
+        """The clauses of rules for lines other than ``coming`` (n,)."""
         out: Clauses = (xp.zeros(coming.shape, np.uint32),) * self._size
         for numbers, clauses in self._lines:
             at = functools.reduce(operator.or_, [coming == number for number in numbers])
@@ -269,7 +270,7 @@ class Panel:
         )
 
     def _first(self, xp: Any, usable: Array) -> Array:
-        """(n,) the regimen of the first of the clauses; supportive care where there is none."""
+        """(n,) the regimen of the first clause; supportive care if there is none."""
         index = xp.full(usable[0].shape, -1, np.int32)
         for word in reversed(range(self._size)):
             lowest = usable[word] & (~usable[word] + np.uint32(1))
@@ -280,7 +281,7 @@ class Panel:
 
 
 def _each(work: Callable[..., Array], *parts: Iterable[Array]) -> Clauses:
-    """``work`` done word by word."""
+    """Apply ``work`` word by word."""
     return tuple(work(*words) for words in zip(*parts, strict=True))
 
 
@@ -298,15 +299,15 @@ def _choose(which: Array, one: Array, other: Array) -> Array:
 
 
 def _some(clauses: Clauses) -> Array:
-    """(n,) bool: whether there is any of the ``clauses``."""
+    """(n,) bool: whether any of the ``clauses`` is set."""
     return functools.reduce(operator.or_, clauses) != 0
 
 
 def settled(turns: Array | None, arrays: Any) -> Any:
-    """The same arrays of JAX, computed once.
+    """The same JAX arrays, computed only once.
 
-    XLA would otherwise work them out again for every regimen that reads them, at many times the cost, and takes no notice of
-    optimisation barriers on a CPU. A loop that changes nothing, whose number of ``turns`` it cannot know, it leaves alone.
+    XLA would otherwise recompute them for every regimen that reads them, at many times the cost, and it ignores optimisation
+    barriers on CPUs. It keeps a loop that changes nothing if it cannot know the number of ``turns``.
     """
     if turns is None:
         return arrays

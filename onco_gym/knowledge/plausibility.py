@@ -1,7 +1,7 @@
-"""Whether a patient, and a treatment history, can be: only what the card itself rules out is a problem.
+"""Plausibility of patients and treatment histories. Only what the card itself rules out is a problem.
 
-Nothing here is written for one disease. Ranges, levels, pairs that never occur together, and drugs without a target all
-follow from the tables of the card.
+Nothing here is specific to one disease. Ranges, levels, pairs that never occur together, and drugs without a target all
+follow from the card's tables.
 """
 
 from collections import defaultdict
@@ -32,19 +32,19 @@ from onco_gym.cards.schema import (
 from onco_gym.knowledge.facts import Columns, KnowledgeError, case_value, holds, read_row, shown, with_derived, with_flags
 
 NO_TARGET = 0.1
-"""Sensitivity up to which a mechanism counts as having nothing to act on."""
+"""Up to this sensitivity, a mechanism has nothing to act on."""
 
 CLOSED_FROM = 0.5
-"""Cycles received from which a line that is left for another cannot be taken up again; the simulator's rule."""
+"""After this many cycles, a line that was left for another cannot be resumed, as in the simulator."""
 
 
 def patient_problems(card: Card, row: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a patient, one message per problem; an empty list for a patient who can be.
+    """What is wrong with a patient, one message per problem; an empty list for a plausible patient.
 
     Args:
         card: a validated card.
         row: readable values by variable name, as :meth:`onco_gym.patients.Cohort.row` gives them: level names, numbers, true
-            or false. Flags such as ``EGFR_L858R`` may be named too. What is left out or None is unknown, and no problem.
+            or false. Flags such as ``EGFR_L858R`` are allowed too. Missing values and None are unknown, and not a problem.
 
     Returns:
         Messages that name the variable, its value and what was expected.
@@ -58,14 +58,14 @@ def patient_problems(card: Card, row: Mapping[str, Any]) -> list[str]:
 
 
 def implausible(card: Card, columns: Columns) -> NDArray[np.bool_]:
-    """(n,) which patients of a cohort cannot be; the vectorised form of :func:`patient_problems`.
+    """(n,) which patients of a cohort are implausible; the vectorised form of :func:`patient_problems`.
 
     Args:
         card: a validated card.
-        columns: as ``cohort.columns``; variables that are left out are unknown.
+        columns: as ``cohort.columns``; missing variables are unknown.
 
     Raises:
-        KnowledgeError: for a column that the card does not have, or columns of unequal length.
+        KnowledgeError: for a column that is not on the card, or columns of unequal length.
     """
     names = [variable.name for variable in card.variables]
     for name in columns:
@@ -93,12 +93,12 @@ def history_problems(
 
     Args:
         card: a validated card.
-        row: the patient, as for :func:`patient_problems`; what is unknown of the patient rules nothing out.
-        history: ``(cycle, regimen)`` or ``(cycle, regimen, dose)`` in order of time. Cycles count from 0, the first visit;
-            the dose is the share of a full dose (0..1, by default 1): held and delayed cycles do not count towards a
+        row: the patient, as for :func:`patient_problems`; unknown values rule nothing out.
+        history: ``(cycle, regimen)`` or ``(cycle, regimen, dose)`` in order of time. Cycles count from 0, the first visit.
+            The dose is the share of a full dose (0..1, by default 1); held and delayed cycles do not count towards a
             regimen's last cycle.
-        death_cycle: cycles after the first visit at which death was recorded; nothing is given from then on.
-        results: the cycle from which the result of each test is known; a test that is left out has none. By default all of
+        death_cycle: cycle in which death was recorded, counted from the first visit; nothing is given from then on.
+        results: the cycle from which the result of each test is known; missing tests have no result. By default all of
             ``row`` is known from the start.
 
     Returns:
@@ -117,7 +117,7 @@ def history_problems(
         problems += _time_problems(cycle, name, course.cycle, death_cycle)
         course.cycle = max(cycle, course.cycle)
         if name not in regimens:
-            problems.append(f"cycle {cycle}: {name!r} is no regimen of {card.id}; expected one of {', '.join(regimens)}")
+            problems.append(f"cycle {cycle}: {name!r} is not a regimen of {card.id}; expected one of {', '.join(regimens)}")
             continue
         problems += course.give(regimens[name], cycle, dose)
         known = _known_by(card, columns, cycle, results)
@@ -127,7 +127,7 @@ def history_problems(
 
 
 def targeted(mechanism: Mechanism) -> bool:
-    """Whether a mechanism needs a target: it does next to nothing in patients outside its cases, and something in others."""
+    """Whether a mechanism needs a target: it does almost nothing outside its cases, but acts in at least one of them."""
     *cases, default = mechanism.sensitivity
     return default.value <= NO_TARGET and any(case.value > NO_TARGET for case in cases)
 
@@ -138,7 +138,7 @@ class _Finding:
 
     variable: str
     wrong: NDArray[np.bool_]  # (n,)
-    expected: Callable[[int], str]  # what the patient of that index should have
+    expected: Callable[[int], str]  # what the patient at that index should have
 
 
 def _findings(card: Card, columns: Columns) -> Iterator[_Finding]:
@@ -156,7 +156,7 @@ def _findings(card: Card, columns: Columns) -> Iterator[_Finding]:
 
 
 def _inside(variable: Variable, values: NDArray[Any]) -> tuple[NDArray[np.bool_], str]:
-    """(n,) whether values are ones the variable can take, and which these are."""
+    """(n,) whether the variable can take these values, and the values it can take as text."""
     match variable:
         case Categorical():
             return np.isin(values, np.arange(len(variable.levels))), f"one of {list(variable.levels)}"
@@ -172,7 +172,7 @@ def _inside(variable: Variable, values: NDArray[Any]) -> tuple[NDArray[np.bool_]
 
 
 def _impossible(card: Card, variable: Bernoulli | Discrete | Derived, columns: Columns, sure: NDArray[np.bool_]) -> _Finding:
-    """Values whose probability is 0 given the parents. Odds are left out: they turn no 0 into another number."""
+    """Values with probability 0 given the parents. Odds are left out, because they cannot change a 0."""
     values = columns[variable.name]
 
     def given(index: int) -> str:
@@ -208,16 +208,16 @@ def _case(card: Card, cases: Sequence[Case] | Sequence[WeightCase], columns: Col
 
 
 def _entry(entry: Any) -> tuple[int, str, float] | str:
-    """Cycle, regimen and dose of an entry of a history, or what was expected of it."""
+    """The cycle, regimen and dose of a history entry, or what was expected of it."""
     if not isinstance(entry, tuple | list) or len(entry) not in (2, 3):
         return "expected (cycle, regimen) or (cycle, regimen, dose)"
     cycle, name, dose = (*entry, 1.0)[:3]
     if isinstance(cycle, bool) or not isinstance(cycle, int | np.integer):
-        return "expected a whole number of cycles first"
+        return "expected a whole number as the cycle"
     if not isinstance(name, str):
-        return "expected the name of a regimen second"
+        return "expected a name as the regimen"
     if isinstance(dose, bool) or not isinstance(dose, int | float | np.number) or not 0 <= dose <= 1:
-        return "expected a dose in 0..1 third"
+        return "expected a number in 0..1 as the dose"
     return int(cycle), name, float(dose)
 
 
@@ -228,12 +228,12 @@ def _time_problems(cycle: int, name: str, before: int, death_cycle: int | None) 
     elif cycle <= before:
         problems.append(f"cycle {cycle}: {name} comes after cycle {before} in the history, expected a cycle from {before + 1}")
     if death_cycle is not None and cycle >= death_cycle:
-        problems.append(f"cycle {cycle}: {name} is given after death at cycle {death_cycle}, expected nothing from then on")
+        problems.append(f"cycle {cycle}: {name} is given after death at cycle {death_cycle}, expected no treatment from then on")
     return problems
 
 
 class _Course:
-    """Treatment so far, and what was said of it."""
+    """Treatment so far, and the problems already reported."""
 
     def __init__(self) -> None:
         self.cycle = -1  # of the last entry
@@ -243,13 +243,13 @@ class _Course:
         self._asked: set[tuple[str, int]] = set()
 
     def give(self, regimen: Regimen, cycle: int, dose: float) -> list[str]:
-        """Problems with giving ``regimen`` now."""
+        """Give ``regimen`` now, and return the problems with that."""
         had, name, problems = self._received[regimen.name], regimen.name, []
         if regimen.active and had >= CLOSED_FROM and self._line != name:
-            text = f"cycle {cycle}: {name} is taken up again after it was left for {self._line}, expected a new regimen"
+            text = f"cycle {cycle}: {name} is resumed after the change to {self._line}, expected a new regimen"
             problems += self.fresh(name, "left", text)
         if regimen.max_cycles is not None and had >= regimen.max_cycles:
-            text = f"cycle {cycle}: {name} goes on after {had:g} cycles, expected at most {regimen.max_cycles} of it"
+            text = f"cycle {cycle}: {name} continues after {had:g} cycles, expected at most {regimen.max_cycles}"
             problems += self.fresh(name, "last", text)
         if regimen.active:
             self._line = name
@@ -257,21 +257,21 @@ class _Course:
         return problems
 
     def fresh(self, name: str, kind: str, text: str) -> list[str]:
-        """The text, unless it is empty or the same was said of the regimen before."""
+        """The text, unless it is empty or this kind of problem was already reported for the regimen."""
         if not text or (name, kind) in self._said:
             return []
         self._said.add((name, kind))
         return [text]
 
     def asks(self, name: str, known: int) -> bool:
-        """Whether the regimen's target is in question: not asked before with as many facts known."""
+        """Whether to check the regimen's target: not yet checked with this many facts known."""
         new = (name, known) not in self._asked
         self._asked.add((name, known))
         return new
 
 
 def _known_by(card: Card, columns: Columns, cycle: int, results: Mapping[str, int] | None) -> Columns:
-    """What of ``columns`` is known at a cycle: what needs no test, and what has been tested."""
+    """The ``columns`` known at a cycle: those that need no test, and those with a result."""
     if results is None:
         return columns
     tests = {name: owner(card, name).test for name in columns}
@@ -281,7 +281,7 @@ def _known_by(card: Card, columns: Columns, cycle: int, results: Mapping[str, in
 
 
 def _target_problem(card: Card, regimen: Regimen, cycle: int, columns: Columns) -> str:
-    """A message where every mechanism of a regimen needs a target and the patient is known to have none; else empty."""
+    """A message if every mechanism of a regimen needs a target and the patient is known to have none; else empty."""
     mechanisms = [mechanism for mechanism in card.mechanisms if regimen.kill.get(mechanism.name, 0) > 0]
     if not mechanisms or not all(targeted(mechanism) for mechanism in mechanisms):
         return ""

@@ -7,17 +7,17 @@ kind           what it is
 =============  ==========================================================================================
 disease        the card
 alteration     a finding in the tumour or the patient's body, such as ``ALK`` or ``pdl1=from_50``
-regimen        what can be given
+regimen        a treatment that can be given
 mechanism      a way of killing tumour cells
 clone          a resistant subpopulation
-rule           a guideline statement, by its place on the card
+rule           a guideline statement, named by its position on the card
 source         a citation
 =============  ==========================================================================================
 
 Edges have the attribute ``relation``: disease *treated_by* regimen, regimen *has_mechanism* mechanism, mechanism *acts_on*
 or *modified_by* alteration, alteration *implies* alteration, alteration *harbours* clone, clone *resists* mechanism, rule
 *recommends* or *discourages* regimen, rule *requires* alteration or clone, and all of them *cites* source. Further attributes
-carry the card's figures; all are text or numbers, so that the graph can be written in any of networkx's formats.
+carry the card's figures; all are text or numbers, so the graph can be written in any networkx format.
 """
 
 import ast
@@ -38,12 +38,12 @@ KINDS = ("disease", "alteration", "regimen", "mechanism", "clone", "rule", "sour
 
 
 def level_name(variable: Categorical, level: str) -> str:
-    """A level as an alteration: its flag, or ``variable=level``, as observation fields are named."""
+    """The name of a level as an alteration: its flag, or ``variable=level``, as in observation fields."""
     return level if level in variable.flags else f"{variable.name}={level}"
 
 
 def _findings(card: Card) -> Iterator[tuple[str, Variable, str]]:
-    """(name, variable, level) of everything that could be an alteration; the level is empty for true-or-false variables."""
+    """(name, variable, level) of every possible alteration; the level is empty for true-or-false variables."""
     for variable in card.variables:
         if variable.tier != "biology":
             continue
@@ -54,7 +54,7 @@ def _findings(card: Card) -> Iterator[tuple[str, Variable, str]]:
 
 
 def alterations_of(card: Card) -> dict[str, tuple[Variable, str]]:
-    """The alterations of a card: what a test shows, and what rules or figures ask for."""
+    """The alterations of a card: findings that a test shows, or that rules or figures depend on."""
     texts = [rule.when for rule in card.guideline]
     texts += [case.when for mechanism in card.mechanisms for case in mechanism.sensitivity]
     texts += [effect.of for mechanism in card.mechanisms for effect in mechanism.modifiers]
@@ -69,7 +69,7 @@ def alterations_of(card: Card) -> dict[str, tuple[Variable, str]]:
 
 
 def mentions(card: Card, text: str) -> dict[str, str]:
-    """The findings that a condition names, each with ``present``, ``absent`` or ``either``: as what it is asked for.
+    """The findings that a condition names, and whether it asks for each to be ``present``, ``absent`` or ``either``.
 
     Markers of resistant clones are named ``marker_<clone>``.
     """
@@ -106,7 +106,7 @@ def mentions(card: Card, text: str) -> dict[str, str]:
 
 
 def build_graph(card: Card) -> nx.DiGraph:
-    """The graph; see the module. Nodes and edges stand in the order of the card."""
+    """Build the graph; see the module. Nodes and edges are in the card's order."""
     graph = nx.DiGraph(card=card.id, title=card.title)
     disease = _add(graph, "disease", card.id, title=card.title, cycle_weeks=card.cycle_weeks)
     for key, source in card.sources.items():
@@ -156,7 +156,7 @@ def _add_treatments(graph: nx.DiGraph, card: Card, disease: str) -> None:
 
 
 def _by_alteration(card: Card, cases: tuple[Case, ...]) -> dict[str, dict[str, Any]]:
-    """Figures of each alteration that the cases name. Cases go from special to general, so the last to name it has its value."""
+    """Figures of each alteration in the cases. Cases go from special to general, so the last one that names it has its value."""
     result: dict[str, dict[str, Any]] = {}
     for case in cases[:-1]:
         for name, sign in mentions(card, case.when).items():
@@ -188,7 +188,7 @@ def _add_rules(graph: nx.DiGraph, card: Card) -> None:
 
 
 def _add_implications(graph: nx.DiGraph, card: Card, alterations: Mapping[str, tuple[Variable, str]]) -> None:
-    """Alterations that make a derived one hold, all else unknown."""
+    """Link alterations to the derived ones that they imply, with all else unknown."""
     vocabulary = patient_vocabulary(card)
     nothing = {name: unknown(card, name) for name in vocabulary}
     derived = [(name, variable) for name, (variable, _) in alterations.items() if isinstance(variable, Derived)]

@@ -1,8 +1,7 @@
 """The causal generator: ancestral sampling of a card's patient graph from explicit exogenous noise.
 
-Each variable is a function of its parents and one uniform number. Keeping the numbers makes interventions
-(``do``) and the exact counterfactual of a given patient (abduction, action, prediction) a matter of running
-the same functions again.
+Each variable is a function of its parents and one uniform number. The numbers are kept, so interventions (``do``) and
+the exact counterfactual of a given patient (abduction, action, prediction) only need the same functions to be run again.
 """
 
 import functools
@@ -43,18 +42,18 @@ class CausalGenerator:
         """Draw ``n`` patients.
 
         Args:
-            n: how many patients the cohort has.
-            seed: same seed, same cohort.
-            where: keep only patients for whom this holds, e.g. ``"EGFR_L858R and age > 70"``. How many were drawn to
-                find them is in ``cohort.drawn``.
-            do: interventions, e.g. ``{"insurance": "medicaid"}``; what depends on them follows.
+            n: number of patients.
+            seed: the same seed gives the same cohort.
+            where: keep only patients for whom this holds, e.g. ``"EGFR_L858R and age > 70"``. ``cohort.drawn`` says how many
+                were drawn to find them.
+            do: interventions, e.g. ``{"insurance": "medicaid"}``; variables that depend on them follow.
             max_draws: stop looking after this many draws.
 
         Raises:
-            CohortError: if ``where`` is so rare that ``max_draws`` draws hold fewer than ``n`` such patients.
+            CohortError: if ``where`` is so rare that ``max_draws`` draws contain fewer than ``n`` such patients.
         """
         if n < 1:
-            raise CohortError(f"a cohort needs at least one patient, not {n}")
+            raise CohortError(f"n is {n}, expected at least one patient")
         condition = parse(where, self._vocabulary) if where else None
         fixed = self._interventions(do or {})
         parts: list[Cohort] = []
@@ -67,9 +66,9 @@ class CausalGenerator:
                 part = part.take(np.flatnonzero(np.broadcast_to(condition.holds(with_flags(self.card, part.columns)), size)))
             parts.append(part)
             found += len(part)
-            hopeless = drawn >= 250_000 and 2 * found * max_draws < n * drawn  # far too rare: say so at once
+            hopeless = drawn >= 250_000 and 2 * found * max_draws < n * drawn  # far too rare: fail early
             if found < n and (drawn >= max_draws or hopeless):
-                raise CohortError(f"{where!r} holds for {found} of {drawn} patients drawn; {n} were asked for")
+                raise CohortError(f"{where!r} holds for {found} of {drawn} patients drawn, expected at least {n}")
             rate = max(found, 1) / drawn
             size = int(min(max(1024, 1.2 * (n - found) / rate), 262_144))
         cohort = Cohort.concatenate(parts).take(np.arange(n))
@@ -77,19 +76,19 @@ class CausalGenerator:
         return cohort
 
     def counterfactual(self, cohort: Cohort, do: Mapping[str, Any], hold: Iterable[str] = ()) -> Cohort:
-        """The same patients, had ``do`` been so: same noise, same random effects, descendants follow.
+        """The same patients under the interventions ``do``: same noise, same random effects; descendants follow.
 
         Args:
             cohort: the patients as they are.
             do: interventions, e.g. ``{"race_ethnicity": "black"}``.
-            hold: variables, or tiers such as ``"biology"``, that keep their factual value.
+            hold: variables, or tiers such as ``"biology"``, that keep their factual values.
         """
         fixed = self._interventions(do)
         kept = set()
         for name in hold:
             tier = [variable.name for variable in self.card.variables if variable.tier == name]
             if not tier and name not in self._by_name:
-                raise CohortError(f"hold names {name!r}, which is neither a variable nor a tier of {self.card.id}")
+                raise CohortError(f"hold names {name!r}, expected a variable or a tier of {self.card.id}")
             kept.update(tier or [name])
         noise = self.abduct(cohort.columns, cohort.noise)
         columns: dict[str, NDArray[Any]] = {}
@@ -106,8 +105,8 @@ class CausalGenerator:
     def abduct(self, columns: Columns, noise: Columns | None = None, seed: int = 0) -> dict[str, NDArray[np.float64]]:
         """Noise under which the graph produces exactly ``columns``.
 
-        Where ``noise`` already does, it is kept. Elsewhere it is inferred: exactly for continuous variables, uniformly
-        over the numbers that give the observed level for discrete ones.
+        The given ``noise`` is kept where it already does. Elsewhere it is inferred: exactly for continuous variables, and
+        uniformly over the numbers that give the observed level for discrete ones.
         """
         size = len(next(iter(columns.values())))
         rng = np.random.default_rng([seed, 0xAB])
@@ -123,7 +122,7 @@ class CausalGenerator:
         return {variable.name: result[variable.name] for variable in self.card.variables}
 
     def complete(self, columns: Columns, seed: int = 0) -> Cohort:
-        """A cohort from a bare table of patients: noise is abducted, random effects are drawn."""
+        """Make a cohort from a bare table of patients: noise is abducted, random effects are drawn."""
         size = len(next(iter(columns.values())))
         effects = np.random.default_rng([seed, 0xEF]).standard_normal((size, len(effect_names(self.card))))
         return Cohort(
@@ -152,19 +151,19 @@ class CausalGenerator:
         fixed = {}
         for name, value in do.items():
             if name not in self._vocabulary:
-                raise CohortError(f"do names {name!r}; {self.card.id} has {', '.join(self._vocabulary)}")
+                raise CohortError(f"do names {name!r}; expected some of {', '.join(self._vocabulary)}")
             variable = owner(self.card, name)
             if isinstance(variable, Categorical) and name in variable.flags:
                 if value is not True:
                     raise CohortError(
-                        f"do[{name!r}] = {value!r}: a flag can only be set to True; to unset it, set {variable.name!r}"
+                        f"do[{name!r}] = {value!r}: expected True, as for every flag; to unset it, set {variable.name!r}"
                     )
                 value = name
             fixed[variable.name] = _coded(variable, value)
         return fixed
 
     def _value(self, variable: Variable, noise: NDArray[np.float64], columns: Columns) -> NDArray[Any]:
-        """What the graph gives for ``noise`` and the parents in ``columns``."""
+        """The value that the graph gives for ``noise`` and the parents in ``columns``."""
         match variable:
             case Bernoulli():
                 return noise < self._probability(variable, columns, len(noise))
@@ -180,12 +179,12 @@ class CausalGenerator:
                 return np.minimum(median * np.exp(variable.sd * ndtri(noise * share)), variable.high)
             case Derived():
                 return np.array(np.broadcast_to(self._holds(variable.holds, columns), len(noise)))
-        raise AssertionError(f"no such kind of variable: {variable}")
+        raise AssertionError(f"unknown kind of variable: {variable}")
 
     def _noise_of(
         self, variable: Variable, value: NDArray[Any], columns: Columns, uniform: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """A noise number that gives ``value``; ``uniform`` picks among many."""
+        """Noise that gives ``value``; if there are many, ``uniform`` picks one."""
         n = len(value)
         match variable:
             case Bernoulli():
@@ -243,7 +242,7 @@ class CausalGenerator:
 
 
 class _Flagged(dict[str, Any]):
-    """Columns in which a flag such as ``EGFR_L858R`` is looked up from its categorical variable."""
+    """Columns that compute a flag such as ``EGFR_L858R`` from its categorical variable."""
 
     def __init__(self, card: Card, columns: Columns) -> None:
         super().__init__(columns)
@@ -286,7 +285,9 @@ def _coded(variable: Variable, value: Any) -> Any:
                 raise CohortError(f"do[{variable.name!r}] = {value!r}: expected True or False")
             return bool(value)
         case Derived():
-            raise CohortError(f"do names {variable.name!r}, which only follows from {', '.join(variable.parents)}: set those")
+            raise CohortError(
+                f"do names {variable.name!r}, which is derived from {', '.join(variable.parents)}: set those instead"
+            )
     low, high = (variable.low, variable.high) if isinstance(variable, Normal) else (0.0, getattr(variable, "high", np.inf))
     if not isinstance(value, int | float | np.number) or not low <= value <= high:
         raise CohortError(f"do[{variable.name!r}] = {value!r}: expected a number in {low:g}..{high:g}")

@@ -23,11 +23,11 @@ class Cohort:
 
     Attributes:
         card_id: the card's id.
-        card_digest: fingerprint of the card that made it.
-        columns: variable name to (n,) values; categorical variables as level codes, in the card's order.
+        card_digest: digest of the card.
+        columns: variable name to (n,) values; categorical variables are level codes in the card's order.
         noise: variable name to (n,) uniform numbers in 0..1.
         effects: random-effect name to (n,) standard normal numbers.
-        drawn: how many patients were drawn to find these (more than n where a condition was set).
+        drawn: how many patients were drawn to find these (more than n if there was a condition).
     """
 
     card_id: str
@@ -45,7 +45,7 @@ class Cohort:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 over the card's digest and every number of every patient: equal cohorts, equal digests."""
+        """SHA-256 of the card's digest and every number of every patient. Equal cohorts have equal digests."""
         sum_of = hashlib.sha256(self.card_digest.encode())
         for kind, values in (("column", self.columns), ("noise", self.noise), ("effect", self.effects)):
             for name, array in values.items():
@@ -63,7 +63,7 @@ class Cohort:
 
     @staticmethod
     def concatenate(parts: Sequence["Cohort"]) -> "Cohort":
-        """One cohort after another; all of the same card."""
+        """Join cohorts of the same card, in order."""
         first = parts[0]
 
         def joined(kind: str) -> dict[str, NDArray[Any]]:
@@ -86,7 +86,7 @@ def readable(variable: Variable, value: Any) -> Any:
 
 
 def with_flags(card: Card, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """``columns`` and one true/false column per flag, as expressions name them."""
+    """``columns`` plus one true/false column per flag, named as in expressions."""
     result = dict(columns)
     for variable in card.variables:
         if isinstance(variable, Categorical):

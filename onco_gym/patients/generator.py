@@ -1,4 +1,4 @@
-"""What a generator of patients is. Engines, trials, the planner and the fairness audit draw patients through it only."""
+"""The interface of patient generators. Engines, trials, the planner and the fairness audit draw patients only through it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from onco_gym.patients.cohort import Cohort
 
 
 class Generator(Protocol):
-    """Draws patients of one card."""
+    """Draws patients for one card."""
 
     card: Card
 
@@ -17,9 +17,9 @@ class Generator(Protocol):
         """Draw ``n`` patients; see :meth:`onco_gym.patients.CausalGenerator.sample`."""
 
     def counterfactual(self, cohort: Cohort, do: Mapping[str, Any], hold: Iterable[str] = ()) -> Cohort:
-        """The same patients, had ``do`` been so; see :meth:`onco_gym.patients.CausalGenerator.counterfactual`."""
+        """The same patients under ``do``; see :meth:`onco_gym.patients.CausalGenerator.counterfactual`."""
 
 
 def default_generator(card: Card) -> Generator:
-    """The generator that is used unless another is given: the card's own causal graph."""
+    """The default generator: the card's own causal graph."""
     return CausalGenerator(card)

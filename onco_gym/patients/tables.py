@@ -40,10 +40,10 @@ def write_cohort(path: str | os.PathLike[str], cohort: Cohort, card: Card) -> Pa
 def read_cohort(path: str | os.PathLike[str], card: Card) -> Cohort:
     """Read a Parquet file written by :func:`write_cohort`, or any Parquet table with the card's variables as columns.
 
-    Missing noise is abducted, missing random effects are drawn.
+    Missing noise is abducted, and missing random effects are drawn.
 
     Raises:
-        CohortError: if the file is damaged, belongs to another card, or lacks or misuses a column.
+        CohortError: if the file is damaged, belongs to another card, or has a missing or invalid column.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -56,7 +56,7 @@ def read_cohort(path: str | os.PathLike[str], card: Card) -> Cohort:
     if made_for != card.id:
         raise CohortError(f"{path}: holds patients of {made_for!r}, expected {card.id!r}")
     if table.num_rows == 0:
-        raise CohortError(f"{path}: holds no patients")
+        raise CohortError(f"{path}: has no patients, expected at least one")
     columns = {variable.name: _column(path, table, variable) for variable in card.variables}
     noise = _numbers(path, table, "noise", [variable.name for variable in card.variables], 0.0, 1.0)
     effects = _numbers(path, table, "effect", effect_names(card), -40.0, 40.0)
@@ -67,13 +67,13 @@ def read_cohort(path: str | os.PathLike[str], card: Card) -> Cohort:
 
 
 def _card_of(path: Any, stamp: bytes | None, default: str) -> Any:
-    """The card that a file says it belongs to; a file of another origin says nothing."""
+    """The card that a file says it belongs to, or ``default`` if the file was not written by onco_gym."""
     if stamp is None:
         return default
     try:
         return json.loads(stamp)["card"]
     except (ValueError, KeyError, TypeError):
-        raise CohortError(f"{path}: its onco_gym metadata is damaged") from None
+        raise CohortError(f"{path}: the onco_gym metadata is damaged") from None
 
 
 def _column(path: Any, table: Any, variable: Variable) -> NDArray[Any]:

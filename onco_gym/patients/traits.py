@@ -1,4 +1,4 @@
-"""A cohort as numbers: which case of each rule applies to a patient, and the patient's random effects."""
+"""A cohort as numbers: which case of each rule applies to each patient, and the random effects."""
 
 from typing import Any, NamedTuple
 
@@ -14,17 +14,17 @@ from onco_gym.patients.causal import case_index, log_effects
 from onco_gym.patients.cohort import Cohort, with_flags
 
 NEVER = 1e6
-"""Cycle of a test result that does not come."""
+"""Cycle of a test result that never comes."""
 
-Floats = Any  # arrays of float32, NumPy's; JAX's inside compiled functions
-Cases = Any  # arrays of int32, likewise
+Floats = Any  # float32 arrays: NumPy, or JAX inside compiled functions
+Cases = Any  # int32 arrays, likewise
 
 
 class Traits(NamedTuple):
-    """Patients, batch last. Nothing here depends on a card's fitted figures, so calibration can vary those."""
+    """Patients, batch last. Nothing here depends on a card's fitted figures, so calibration can vary them."""
 
     growth_case: Cases  # (n,)
-    growth_effect: Floats  # (n,) standard normal, as all effects
+    growth_effect: Floats  # (n,) standard normal, like all effects
     initial_case: Cases  # (n,)
     initial_effect: Floats  # (n,)
     lesions_case: Cases  # (n,)
@@ -40,8 +40,8 @@ class Traits(NamedTuple):
     shedding_effect: Floats  # (n,)
     ecog: Floats  # (n,) at baseline
     adherence: Floats  # (n,) share of tablets taken
-    delay: Floats  # (n,) cycles that treatment starts late
-    result_cycle: Floats  # (T, n) cycle in which a test's result is known
+    delay: Floats  # (n,) cycles by which treatment starts late
+    result_cycle: Floats  # (T, n) cycle from which a test's result is known
     wait: Floats  # (T, n) cycles that a test takes for this patient, done or not
     shown: Floats  # (traits + biomarkers, n) observed columns, scaled to 0..1
     travel_case: Cases  # (n,)

@@ -1,4 +1,4 @@
-"""Rewards: each term a function of one cycle, in quality-adjusted life years once weighted."""
+"""Rewards. Each term is a function of one cycle, and its weight turns it into quality-adjusted life years."""
 
 from onco_gym.rewards.fairness import GroupDivergence, Tally, count_decisions, empty_tally, even_handedness, group_divergence
 from onco_gym.rewards.guideline import hear, verdict

@@ -11,8 +11,8 @@ from onco_gym.simulator.state import total
 def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) kg CO2e of the cycle.
 
-    Drugs, infusions, visits and the way to the clinic for the share of the cycle lived; scans, tests whose result came, days in
-    hospital; one inference for the decision, and the prompts that were asked for.
+    Drugs, infusions, visits and travel to the clinic count for the share of the cycle lived. Added to these are scans, tests
+    whose results arrived, days in hospital, one inference for the decision, and the prompts that were asked for.
     """
     del scenario
     kg = dict(zip(ITEMS, params.items_kg, strict=True))

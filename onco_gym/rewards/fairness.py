@@ -1,11 +1,11 @@
 """The fairness term: does a choice tell which protected group a patient belongs to?
 
 The environment keeps a tally of decisions: how often each regimen was chosen for each group, among patients of equal clinical
-need, that is, with the same first choice by the guideline on what is known of them. Old decisions fade. Within a stratum of
-need, the Jensen-Shannon divergence between the groups' distributions of regimens (groups weighted by their size) is the mean over
-decisions of the pointwise information ``log p(regimen | group, need) / p(regimen | need)``. That number is what one decision
-adds to the total divergence, and its negative is the term. Once the tally is full, the term is minus the divergence on
-average; while it is young, groups are taken to be treated like everybody else (:data:`PRIOR`).
+need. Patients have equal need if the guideline has the same first choice for them, given what is known. Old decisions fade.
+Within a stratum of need, the Jensen-Shannon divergence between the groups' distributions of regimens (groups weighted by their
+size) is the mean over decisions of the pointwise information ``log p(regimen | group, need) / p(regimen | need)``. This is what
+one decision adds to the total divergence, and its negative is the term. Once the tally is full, the term is minus the divergence
+on average. While the tally is young, groups are assumed to be treated like everybody else (:data:`PRIOR`).
 """
 
 from typing import NamedTuple
@@ -20,21 +20,21 @@ from onco_gym.rewards.scene import Scene
 from onco_gym.simulator.state import Journey, total
 
 HALF_LIFE = 20_000.0
-"""Decisions after which an older one counts half."""
+"""Number of newer decisions after which a decision counts half."""
 PRIOR = 20.0
-"""Decisions that a group is assumed to have had like everybody else, so that the first ones surprise nobody."""
+"""Pseudo-decisions, distributed like everybody's, that are added to each group, so that the first real ones are no surprise."""
 NEW = 1e-3
-"""Decisions that every regimen is assumed to have had in every stratum."""
+"""Pseudo-decisions that are added to every regimen in every stratum."""
 
 
 class Tally(NamedTuple):
-    """Faded numbers of decisions."""
+    """Counts of decisions. Old decisions fade."""
 
-    counts: jax.Array  # (S, R, G): strata of need (by first choice), regimens chosen, groups of all attributes one after another
+    counts: jax.Array  # (S, R, G): strata of need (by first choice), regimens chosen, the groups of all attributes in a row
 
 
 def empty_tally(scenario: Scenario) -> Tally:
-    """A tally in which nothing was decided yet."""
+    """A tally without decisions."""
     regimens, groups = len(scenario.regimens), sum(len(names) for _, names in scenario.groups)
     return Tally(jnp.zeros((regimens, regimens, groups), jnp.float32))
 
@@ -42,8 +42,8 @@ def empty_tally(scenario: Scenario) -> Tally:
 def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
     """(n,) bool: whether something was decided.
 
-    Starting, switching and stopping are decisions, and so is staying on a treatment after progression. Going on without
-    progression is none, nor is going on without treatment.
+    Starting, switching and stopping are decisions, and so is staying on a treatment after progression. Continuing without
+    progression is not a decision, nor is continuing without treatment.
     """
     idle = (given == scenario.holiday) | (given == scenario.supportive)
     return (given != before.state.last) | ((before.state.progressed > 0.5) & ~idle)
@@ -52,24 +52,24 @@ def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
 def count_decisions(
     scenario: Scenario, tally: Tally, before: Journey, need: jax.Array, given: jax.Array
 ) -> tuple[Tally, jax.Array]:
-    """Write a batch of decisions down.
+    """Add a batch of decisions to the tally.
 
     Args:
         scenario: static side of the card.
-        tally: before this batch.
+        tally: the tally before this batch.
         before: n patients before the decision.
         need: (n,) int32 stratum of need.
         given: (n,) int32 regimen.
 
     Returns:
-        The tally after it, and (A, n) how surprising each decision was by the tally before it, in nats; 0 where
+        The tally after this batch, and (A, n) how surprising each decision was given the tally before it, in nats; 0 where
         nothing was decided.
     """
     made = decided(scenario, before, given) & (before.state.alive > 0.5)
     counts, groups, sizes = tally.counts, before.patient.groups, [len(names) for _, names in scenario.groups]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     strata, row = counts, need
-    if len(need) < len(counts):  # few patients: only their strata are worked out
+    if len(need) < len(counts):  # few patients: compute only their strata
         strata, row = jnp.take(counts, need, axis=0), jnp.arange(len(need))
     table = _surprises(strata, sizes[0])
     if len(need) > 1:
@@ -84,9 +84,9 @@ def count_decisions(
 
 
 def _surprises(counts: jax.Array, first: int) -> jax.Array:
-    """(S, R, G) nats: how surprising every decision would be; ``first`` groups are those of the first attribute."""
+    """(S, R, G) nats: how surprising every decision would be. The first attribute has ``first`` groups."""
     by_choice = jnp.sum(counts[..., :first], -1, keepdims=True)  # every attribute counts every decision once
-    # A choice that was never made in a stratum tells nothing of a group: both shares get the same small number.
+    # A choice that was never made in a stratum says nothing about a group: both shares get the same small number.
     decisions = jnp.sum(by_choice, 1, keepdims=True) + NEW * counts.shape[1]
     usual = (by_choice + NEW) / decisions
     ours = jnp.sum(counts, 1, keepdims=True)
@@ -94,26 +94,26 @@ def _surprises(counts: jax.Array, first: int) -> jax.Array:
 
 
 def fairness_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
-    """(n,) minus what the decision adds to the divergence between groups, in nats, mean over the protected attributes."""
+    """(n,) minus what the decision adds to the divergence between groups, in nats, averaged over protected attributes."""
     del scenario, params
     return even_handedness(scene.surprise)
 
 
 def even_handedness(surprise: jax.Array) -> jax.Array:
-    """(n,) the term, from ``surprise`` (A, n)."""
+    """(n,) the fairness term, from ``surprise`` (A, n)."""
     return -total(surprise) / len(surprise)
 
 
 class GroupDivergence(NamedTuple):
-    """How far the groups of one attribute are apart."""
+    """How differently the groups of one attribute are treated."""
 
-    nats: float  # Jensen-Shannon divergence between groups, mean over strata of need by decisions
+    nats: float  # Jensen-Shannon divergence between groups, mean over strata of need weighted by decisions
     chance: float  # what equal treatment would show by chance alone at this number of decisions
-    decisions: float  # faded number of decisions
+    decisions: float  # number of decisions; old ones have faded
 
 
 def group_divergence(scenario: Scenario, tally: Tally) -> dict[str, GroupDivergence]:
-    """What the tally shows, by protected attribute."""
+    """The divergence between groups in the tally, by protected attribute."""
     every_count = np.asarray(tally.counts, float)
     result, start = {}, 0
     for name, levels in scenario.groups:

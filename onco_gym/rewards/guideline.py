@@ -1,4 +1,4 @@
-"""The guideline term: what the panel thinks of the decision."""
+"""The guideline term: what the panel of experts thinks of the decision."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Journey, either
 
 PATIENCE = 3
-"""Cycles before the first line in which waiting for a test's result is an option."""
+"""Before this cycle, and before the first line, waiting for a test result is an option."""
 
 
 def hear(panel: Panel, scenario: Scenario, params: Params, journey: Journey) -> Hearing:
-    """Put patients under way before the panel."""
+    """Put patients before the panel."""
     state = journey.state
     awaited = either((state.result_cycle > state.cycle) & (state.result_cycle < NEVER))
     waiting = (state.held > 0.5) | (awaited & (state.line < 0.5) & (state.cycle < PATIENCE))
@@ -31,8 +31,7 @@ def verdict(panel: Panel, hearing: Hearing, given: jax.Array) -> Verdict:
 def guideline_term(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:
     """(n,) guideline points of the decision, -1 (contraindicated) to 1 (preferred, level A, accepted by all).
 
-    Inside the panel's acceptability region nothing is lost: points are never negative there. They count for the share of
-    the cycle that was lived.
+    Points are never negative inside the panel's acceptability region. They count for the share of the cycle lived.
     """
     del scenario, params
     return scene.verdict.points * scene.events.lived

@@ -1,4 +1,4 @@
-"""What a reward term looks at: one cycle, the decision behind it, and what was made of it."""
+"""The input of a reward term: one cycle, the decision behind it, and the verdict on it."""
 
 from typing import NamedTuple
 
@@ -9,13 +9,13 @@ from onco_gym.simulator.transition import Events, Orders
 
 
 class Verdict(NamedTuple):
-    """What the panel says of a decision; see :mod:`onco_gym.knowledge.panel`."""
+    """The panel's verdict on a decision; see :mod:`onco_gym.knowledge.panel`."""
 
     code: jax.Array  # (n,) int32 index into VERDICTS
-    share: jax.Array  # (n,) of experts who accept it
+    share: jax.Array  # (n,) share of experts who accept it
     points: jax.Array  # (n,) guideline points
     first: jax.Array  # (n,) int32 the guideline's first choice
-    options: jax.Array  # (R, n) bool, what at least one expert would accept
+    options: jax.Array  # (R, n) bool, regimens that at least one expert would accept
 
 
 class Scene(NamedTuple):
@@ -26,4 +26,4 @@ class Scene(NamedTuple):
     orders: Orders
     events: Events
     verdict: Verdict
-    surprise: jax.Array  # (A, n) nats, how much the choice tells of each protected attribute; 0 where nothing was decided
+    surprise: jax.Array  # (A, n) nats, how much the choice tells about each protected attribute; 0 where nothing was decided

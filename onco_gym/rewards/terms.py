@@ -1,4 +1,4 @@
-"""The blend: terms by name, weighted and added up."""
+"""The reward: a weighted sum of named terms."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -38,10 +38,10 @@ UNITS = {
 
 
 def card_weights(card: Card, changes: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The card's weights, in quality-adjusted life years per unit of each term, with ``changes``.
+    """The card's weights, in quality-adjusted life years per unit of each term, with ``changes`` applied.
 
     Raises:
-        ValueError: for a weight of something that is no term.
+        ValueError: if ``changes`` names something that is not a term.
     """
     unknown = set(changes or {}) - set(TERMS)
     if unknown:

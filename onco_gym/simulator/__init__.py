@@ -1,1 +1,1 @@
-"""The simulator: a patient's life cycle by cycle, in pure JAX, batch last."""
+"""The simulator: patients move one treatment cycle at a time, in pure JAX, batch last."""

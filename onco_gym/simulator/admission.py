@@ -1,4 +1,4 @@
-"""From traits to a patient at the first visit."""
+"""Admission: from traits to a patient at the first visit."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from onco_gym.simulator.tumour import log_volume
 
 
 def embody(params: Params, traits: Traits) -> Patient:
-    """Give traits the card's figures: growth rates, sensitivities, clone sizes, hazards."""
+    """Apply the card's figures to traits: growth rates, sensitivities, clone sizes, hazards."""
     growth = _pick(params.growth, traits.growth_case) * jnp.exp(params.growth_spread * traits.growth_effect)
     own = _correlated(params, traits.sensitivity_effect)
     sensitivity = _pick_rows(params.sensitivity, traits.sensitivity_case) * jnp.exp(
@@ -43,12 +43,12 @@ def embody(params: Params, traits: Traits) -> Patient:
 
 
 def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, expected: bool = False) -> Journey:
-    """The first visit: a baseline scan, nothing given yet.
+    """Start a journey at the first visit, with a baseline scan and nothing given yet.
 
     Args:
         patient: (…, n).
         key: (n,) uint32, the source of this journey's chance.
-        expected: read chance by its mean.
+        expected: use the mean of chance instead of sampling it.
     """
     n = patient.growth.shape[0]
     cycle, zero = jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.float32)
@@ -88,7 +88,7 @@ def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, 
 
 
 def _correlated(params: Params, effect: jax.Array) -> jax.Array:
-    """(M, n) standard normal: what the immune mechanisms share comes from the first of them."""
+    """(M, n) standard normal; the part that immune mechanisms share comes from the first of them."""
     shared = jnp.asarray(params.immune_shared)[:, None]
     first = jnp.sum(jnp.asarray(params.first_immune)[:, None] * effect, 0)
     return jnp.sqrt(1 - shared**2) * effect + shared * first

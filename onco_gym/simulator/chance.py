@@ -1,8 +1,8 @@
 """Chance as a pure function of (key, cycle, channel), and its two readings.
 
-*Sampled*: a counter hash gives the uniform number of a key, a cycle and a channel. Nothing is carried or split,
-and two journeys with the same key share their chance: that is what makes a counterfactual exact.
-*Expected*: events become their probabilities and errors vanish, so that a journey is smooth in its decisions.
+*Sampled*: a counter hash gives the uniform number of a key, a cycle and a channel. Nothing is carried or split. Two
+journeys with the same key share their chance, which makes counterfactuals exact.
+*Expected*: events become their probabilities and errors vanish, so a journey is smooth in its decisions.
 """
 
 from enum import IntEnum, auto
@@ -30,7 +30,7 @@ class Channel(IntEnum):
 
 
 def mix(x: Any) -> Any:
-    """A bijective hash of uint32 arrays, NumPy's or JAX's (the "lowbias32" finaliser of Ettinger)."""
+    """A bijective hash of uint32 arrays, in NumPy or JAX (Ettinger's "lowbias32" finaliser)."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
     return x ^ (x >> np.uint32(16))
@@ -65,13 +65,13 @@ class Sampled:
         return (self.uniform(channel) < probability).astype(jnp.float32)
 
     def normal(self, channel: Channel) -> jax.Array:
-        """(n,) standard normal numbers, as the sum of four uniform bytes: within 3.5 sd, and without a logarithm."""
+        """(n,) standard normal numbers, as sums of four uniform bytes: they stay within 3.5 sd and need no logarithm."""
         bits = self._bits(channel)
         total = sum(((bits >> shift) & jnp.uint32(0xFF)).astype(jnp.float32) for shift in (0, 8, 16, 24))
         return (total - 510.0) * jnp.float32(1 / 147.80)
 
     def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-        """((O, n) competing events, of which at most one happens; (n,) whether it goes ``further``, a probability)."""
+        """((O, n) competing events, at most one of which happens; (n,) whether it goes ``further``, a probability)."""
         draw = self.uniform(channel)
         events, worse, below = [], [], jnp.zeros_like(draw)
         for probability in _competing(hazards):
@@ -81,7 +81,7 @@ class Sampled:
         return jnp.stack(events).astype(jnp.float32), jnp.max(jnp.stack(worse).astype(jnp.float32), 0)
 
     def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
-        """(n,) 1 where one of two events, or both, happened."""
+        """(n,) 1 where at least one of two events happened."""
         return jnp.max(jnp.stack([one, other]), 0)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
@@ -90,7 +90,7 @@ class Sampled:
         return jnp.minimum(share, 1.0), (share < 1.0).astype(jnp.float32)
 
     def above(self, margin: jax.Array, error: jax.Array) -> jax.Array:
-        """(n,) 1 where a measured margin is not negative. Its error is in the measurement already."""
+        """(n,) 1 where a measured margin is not negative. The measurement already contains the error."""
         del error
         return (margin >= 0).astype(jnp.float32)
 
@@ -109,13 +109,13 @@ class Expected:
         return jnp.zeros(())
 
     def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-        """((O, n) probability of each of the competing events; (n,) that one happens and goes ``further``)."""
+        """((O, n) probability of each competing event; (n,) probability that one happens and goes ``further``)."""
         del channel
         events = _competing(hazards)
         return events, jnp.sum(events, 0) * further
 
     def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
-        """(n,) probability of one of two independent events, or both."""
+        """(n,) probability of at least one of two independent events."""
         return 1 - (1 - one) * (1 - other)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
@@ -130,13 +130,13 @@ class Expected:
 
 
 class Weighed(Sampled):
-    """Draws of everything but death, which becomes a weight: journeys that go on, and count by their chance of being alive.
+    """Samples everything except death. Journeys continue, weighted by the probability of being alive.
 
-    Means over few journeys are then much less uncertain.
+    This makes means over few journeys much less uncertain.
     """
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-        """As in the expected reading."""
+        """The same as :meth:`Expected.lived`."""
         return Expected().lived(hazard, channel)
 
 

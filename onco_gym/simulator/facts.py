@@ -1,4 +1,4 @@
-"""What the clinic knows of patients under way, by the names that guideline rules use; inside compiled functions."""
+"""What the clinic knows about patients, under the names in guideline rules; for use in compiled functions."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,9 +10,9 @@ from onco_gym.simulator.state import Journey
 
 
 class Facts(Mapping[str, jax.Array]):
-    """Columns (n,), made when they are asked for.
+    """Columns (n,), computed on first use.
 
-    What is not known reads as false, and an unknown level as -1.
+    Unknown facts read as false, and unknown levels as -1.
     """
 
     def __init__(self, scenario: Scenario, journey: Journey) -> None:

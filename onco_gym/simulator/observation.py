@@ -1,4 +1,4 @@
-"""What can be seen of a patient: scans, ctDNA, laboratory values, tests with a result. Never the clones themselves."""
+"""What can be observed of a patient: scans, ctDNA, laboratory values and test results, never the clones themselves."""
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +11,16 @@ from onco_gym.simulator.state import Journey, Patient, State, total
 PROGRESSION, MINIMUM_MM = 1.2, 5.0
 """RECIST 1.1: 20% and at least 5 mm above the nadir (Eisenhauer, Eur J Cancer 2009;45:228)."""
 MRI_ERROR = 0.5
-"""Error of a sum of diameters on MRI as a share of that on CT; our estimate."""
+"""Error of a sum of diameters on MRI, as a share of the error on CT; our estimate."""
 
 
 def diameter(volume: jax.Array, lesions: jax.Array) -> jax.Array:
-    """(n,) mm, the sum of diameters of ``lesions`` equal spheres with ``volume`` (log cm3) in all."""
+    """(n,) mm, the sum of diameters of ``lesions`` equal spheres with a total ``volume`` (log cm3)."""
     return 10.0 * jnp.exp((volume + np.float32(np.log(6 / np.pi)) + 2.0 * jnp.log(lesions)) / 3.0)
 
 
 def visible_volume(volume: jax.Array) -> jax.Array:
-    """(n,) log(1 + cm3): growth that a scan could show; microscopic regrowth counts for nothing."""
+    """(n,) log(1 + cm3): growth that a scan could show; microscopic regrowth does not count."""
     return jax.nn.softplus(volume)
 
 
@@ -32,7 +32,7 @@ def measure(
 
 
 def scans_by(params: Params, cycle: jax.Array) -> jax.Array:
-    """(n,) scans that fall into the first ``cycle`` cycles; intervals need not be whole numbers of cycles."""
+    """(n,) scheduled scans in the first ``cycle`` cycles; intervals need not be whole numbers of cycles."""
     time = cycle.astype(jnp.float32) + 1e-3
     regular = jnp.maximum(jnp.floor((time - params.scan_start) / params.scan_every), 0.0)
     return regular + total((time >= jnp.asarray(params.scan_early)[:, None]).astype(jnp.float32))
@@ -44,7 +44,7 @@ def is_scheduled(params: Params, cycle: jax.Array) -> jax.Array:
 
 
 def last_scan(params: Params, cycle: jax.Array) -> jax.Array:
-    """(n,) time of the last scan in the first ``cycle`` cycles, in cycles; 0 before the first."""
+    """(n,) time of the last scheduled scan in the first ``cycle`` cycles, in cycles; 0 before the first."""
     time = cycle.astype(jnp.float32) + 1e-3
     early = jnp.asarray(params.scan_early)[:, None]
     regular = params.scan_start + jnp.floor((time - params.scan_start) / params.scan_every) * params.scan_every
@@ -59,12 +59,12 @@ def scan(
     chance: Sampled | Expected,
     imaging: jax.Array | None = None,
 ) -> State:
-    """The scan of a cycle, if one is due: RECIST against the line's nadir, new lesions, markers at progression.
+    """Scan the patients who are due: RECIST against the line's nadir, new lesions, markers at progression.
 
-    ``imaging`` (n,) orders it: 0 none, 1 CT, 2 MRI, which errs half as much; None follows the schedule.
+    ``imaging`` (n,) orders the scan: 0 none, 1 CT, 2 MRI, which has half the error; None follows the schedule.
 
-    Between scheduled scans a tumour that has grown past the limit may be noticed, and is then scanned. Who goes on with the
-    same treatment after progression can progress again, against the sum measured then.
+    Between scheduled scans, a tumour that has grown past the limit may be noticed, and is then scanned. Patients who continue
+    the same treatment past progression can progress again, relative to the sum measured then.
     """
     volume, visible = state.volume, visible_volume(state.volume)
     due_now = is_scheduled(params, state.cycle) if imaging is None else imaging > 0
@@ -97,10 +97,10 @@ def scan(
 
 
 def allowed(params: Params, state: State) -> jax.Array:
-    """(R, n) 1 where a regimen can be given.
+    """(R, n) 1 where a regimen can be given; in the expected reading, the probability that it can.
 
-    Not where it was stopped for toxicity, is past its last cycle, asks for a fitter patient, or is an earlier line that was
-    left for another. In the expected reading, the probability that it can.
+    A regimen cannot be given if it was stopped for toxicity, is past its last cycle, needs a fitter patient, or is an earlier
+    line that was left for another.
     """
     rules = (params.max_ecog[:, None], params.max_cycles[:, None], params.active[:, None])
     treatment = state.treatment if state.treatment.ndim == 2 else one_hot(state.treatment, len(params.active))
@@ -116,7 +116,7 @@ def allowed_where(
     treatment: jax.Array,
     barred: jax.Array,
 ) -> jax.Array:
-    """The rule behind :func:`allowed`, for arrays of any one shape: of regimens (the first three) and of patients' states."""
+    """The rule behind :func:`allowed`, for arrays of one shape: three that describe regimens, then four from patients' states."""
     fit = (jnp.floor(performance + 0.5) <= max_ecog) & (exposure < max_cycles)
     left = jnp.minimum(exposure, 1.0) * (1 - treatment) * active
     return fit.astype(jnp.float32) * (1 - barred) * (1 - left)
@@ -129,7 +129,7 @@ def ctdna(params: Params, journey: Journey, chance: Sampled) -> jax.Array:
 
 
 def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
-    """(F, n) the observation, every number in 0..1; ``scenario.fields`` says what each is."""
+    """(F, n) the observation, with every number in 0..1; ``scenario.fields`` describes them."""
     patient, state, key = journey
     chance = Sampled(key, state.cycle)
     volume = state.volume
@@ -138,7 +138,7 @@ def observe(scenario: Scenario, params: Params, journey: Journey) -> jax.Array:
     tests = jnp.stack([known[test] for test in scenario.biomarker_test]) if biomarkers else jnp.zeros((0, volume.shape[0]))
     error = params.laboratory_error
     burden = jnp.maximum(volume - params.log_reference, 0.0)
-    blood = state.toxicity[0]  # organs start with the haematological class
+    blood = state.toxicity[0]  # the first organ class is haematological
     raw = [
         state.cycle.astype(jnp.float32),
         state.line,

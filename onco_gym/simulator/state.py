@@ -1,4 +1,4 @@
-"""What the simulator moves: a patient (fixed), a state (changes every cycle), and the two together as a journey."""
+"""What the simulator works on: a patient (fixed), a state (changes every cycle), and the two together as a journey."""
 
 import functools
 import operator
@@ -19,8 +19,8 @@ class Patient(NamedTuple):
     shedding: jax.Array  # (n,) log10 ctDNA molecules per ml and cm3
     ecog: jax.Array  # (n,) at the start
     adherence: jax.Array  # (n,) share of tablets taken
-    delay: jax.Array  # (n,) cycles that treatment starts late
-    result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
+    delay: jax.Array  # (n,) cycles by which treatment starts late
+    result_cycle: jax.Array  # (T, n) cycle from which a test's result is known
     wait: jax.Array  # (T, n) cycles that a test takes for this patient
     shown: jax.Array  # (traits + biomarkers, n) scaled to 0..1
     travel: jax.Array  # (n,) km to the clinic and back
@@ -28,7 +28,7 @@ class Patient(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a patient stands at the start of a cycle; batch last."""
+    """The state of a patient at the start of a cycle; batch last."""
 
     cycle: jax.Array  # (n,) int32
     alive: jax.Array  # (n,) 1 or 0; in the expected reading the probability of being alive
@@ -39,26 +39,26 @@ class State(NamedTuple):
     performance: jax.Array  # (n,) ECOG, continuous
     held: jax.Array  # (n,) share of the next dose withheld
     hospital: jax.Array  # (n,) days in the last cycle
-    barred: jax.Array  # (R, n) stopped for good for toxicity
-    exposure: jax.Array  # (R, n) cycles received; a held or delayed one does not count
-    adapted: jax.Array  # (M, n) cycles received of each mechanism, under whatever regimen
+    barred: jax.Array  # (R, n) stopped permanently for toxicity
+    exposure: jax.Array  # (R, n) cycles received; held and delayed ones do not count
+    adapted: jax.Array  # (M, n) cycles received of each mechanism, under any regimen
     last: jax.Array  # (n,) int32 regimen of the last cycle, -1 before the first
     treatment: jax.Array  # (n,) int32 regimen of the current line, -1 before the first; expected reading: (R, n) shares
     line: jax.Array  # (n,) lines started
     progressed: jax.Array  # (n,) on the current line
     uncontrolled: jax.Array  # (n,) from progression until a scan in a later line shows that the tumour no longer grows
-    failed: jax.Array  # (n,) progressions so far, under whatever treatment
+    failed: jax.Array  # (n,) progressions so far, under any treatment
     diameter: jax.Array  # (n,) mm, measured sum at the last scan
     baseline: jax.Array  # (n,) mm, at the start of the line
     nadir: jax.Array  # (n,) mm, smallest of the line, or since the last progression
     scanned: jax.Array  # (n,) visible log volume at the last scan
     since_scan: jax.Array  # (n,) cycles
     marker: jax.Array  # (K - 1, n) resistant clones detected
-    result_cycle: jax.Array  # (T, n) cycle in which a test's result is known
+    result_cycle: jax.Array  # (T, n) cycle from which a test's result is known
 
 
 class Journey(NamedTuple):
-    """A patient under way. ``key`` is the source of all chance: same key, same patient, same decisions, same journey."""
+    """A patient and their state. ``key`` is the source of all chance: key, patient and decisions determine the journey."""
 
     patient: Patient
     state: State
@@ -68,12 +68,12 @@ class Journey(NamedTuple):
 def total(rows: jax.Array) -> jax.Array:
     """The sum over the first axis, added up row by row.
 
-    XLA's own sum picks an order by the batch size; then one patient and four thousand would differ in the last bit, and the
-    same seed would not be the same episode everywhere.
+    XLA's own sum depends on the batch size: one patient and four thousand would differ in the last bit, and the same seed
+    would not give the same episode everywhere.
     """
     return functools.reduce(operator.add, rows)
 
 
 def either(rows: jax.Array) -> jax.Array:
-    """Whether it holds in any row of the first axis; row by row, since XLA reduces over rows many times more slowly."""
+    """Whether any row of the first axis holds. It goes row by row, because XLA's own reduction is many times slower."""
     return functools.reduce(operator.or_, rows)

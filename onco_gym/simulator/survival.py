@@ -1,4 +1,4 @@
-"""Performance status, death and the utility of being alive."""
+"""Performance status, death and health utility."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.state import total
 
 MOST_FAILED = 3.0
-"""Progressions beyond which the hazard rises no further."""
+"""Progressions after which the hazard rises no further."""
 
 
 def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.Array, toxicity: jax.Array) -> jax.Array:
-    """(n,) ECOG after a cycle: pulled towards the patient's own level plus burden plus toxicity.
+    """(n,) ECOG after a cycle. It moves towards the patient's own level plus burden plus toxicity.
 
     Args:
         before: (n,) continuous ECOG.
@@ -26,10 +26,10 @@ def performance(params: Params, before: jax.Array, ecog: jax.Array, volume: jax.
 
 
 def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array, failed: jax.Array) -> jax.Array:
-    """(n,) hazard of death per cycle from the disease and its background.
+    """(n,) hazard of death per cycle from the disease and the background.
 
-    A disease that has progressed under treatment kills faster than one of the same volume that has not: it has spread
-    to more places. That effect is counted up to :data:`MOST_FAILED` progressions.
+    A disease that has progressed under treatment kills faster than one of the same volume that has not, because it has spread
+    to more places. This effect stops growing after :data:`MOST_FAILED` progressions.
 
     Args:
         factor: (n,) the patient's own factor.
@@ -45,7 +45,7 @@ def hazard(params: Params, factor: jax.Array, volume: jax.Array, ecog: jax.Array
 def utility(params: Params, ecog: jax.Array, uncontrolled: jax.Array, toxicity: jax.Array, infusions: jax.Array) -> jax.Array:
     """(n,) health utility of a cycle, 0 (as bad as death) to 1 (full health); never negative.
 
-    What progression takes comes back when the tumour no longer grows, not when another drug is given.
+    The loss from progression ends when the tumour no longer grows, not when another drug is given.
     """
     base, per_ecog, per_progression, per_infusion = params.utility
     loss = per_ecog * ecog + per_progression * uncontrolled + per_infusion * infusions

@@ -1,4 +1,4 @@
-"""Toxicity by organ class: standing grades, grade 3+ events, and what follows from them."""
+"""Toxicity by organ class: standing grades, grade 3+ events, and their consequences."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from onco_gym.simulator.state import total
 
 
 class Harm(NamedTuple):
-    """What treatment did in a cycle."""
+    """Harm from treatment in one cycle."""
 
     toxicity: jax.Array  # (O, n) grades after the cycle
-    severe: jax.Array  # (n,) a grade 3+ event happened: the next cycle is held
+    severe: jax.Array  # (n,) a grade 3+ event happened, so the next cycle is held
     hospital: jax.Array  # (n,) days
-    fatal: jax.Array  # (n,) hazard of death it adds to this cycle
+    fatal: jax.Array  # (n,) hazard of death that it adds to this cycle
     stop: jax.Array  # (n,) the regimen is stopped for good
 
 
@@ -30,14 +30,14 @@ def suffer(
     exposure: jax.Array,
     dose: jax.Array,
 ) -> Harm:
-    """One cycle of toxicity.
+    """Simulate one cycle of toxicity.
 
     Args:
         toxicity: (O, n) grades before.
         severe_hazard: (O, n) hazard of a grade 3+ event in the regimen's first cycle, frailty included.
         burden: (n,) standing grade of the regimen, frailty included.
         discontinue: (n,) probability of stopping, given a grade 3+ event.
-        exposure: (n,) cycles already had of the regimen; the risk fades with it.
+        exposure: (n,) cycles of the regimen already received; the risk fades with them.
         dose: (n,) share of the dose given.
     """
     hazard = severe_hazard * (dose * jnp.exp(-exposure / params.onset_cycles))

@@ -1,7 +1,7 @@
-"""The one transition function: a cycle of a patient's life under a decision.
+"""The transition function: one cycle of a patient's life under a decision.
 
-Whatever moves patients moves them with :func:`step`. A decision is a regimen's index, or, in the
-expected reading, a weight per regimen.
+All code that moves patients forward uses :func:`step`. A decision is the index of a regimen or, in the expected reading, a
+weight per regimen.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from onco_gym.simulator.toxicity import suffer
 
 
 class Events(NamedTuple):
-    """What happened in a cycle; the rewards are made of it."""
+    """What happened in a cycle. Rewards are computed from it."""
 
     given: jax.Array  # (R, n) share of each regimen given
     lived: jax.Array  # (n,) share of the cycle lived
@@ -33,13 +33,13 @@ class Events(NamedTuple):
 
 
 class Orders(NamedTuple):
-    """What is asked for beside the regimen. None means as usual: full dose, scans by schedule, every visit."""
+    """What is ordered besides the regimen. None means the usual: full dose, scheduled scans, every visit."""
 
-    dose: jax.Array | None = None  # (n,) share of the standard dose that is given
-    keep: jax.Array | None = None  # (n,) share of a cycle's drug level that is still there a cycle later
-    level: jax.Array | None = None  # (n,) drug level of the last cycle, 1 being that of the standard dose
+    dose: jax.Array | None = None  # (n,) share of the standard dose given
+    keep: jax.Array | None = None  # (n,) share of a cycle's drug level that remains a cycle later
+    level: jax.Array | None = None  # (n,) drug level of the last cycle; 1 is that of the standard dose
     imaging: jax.Array | None = None  # (n,) int32: 0 no scan, 1 CT, 2 MRI
-    visits: jax.Array | None = None  # (n,) share of the regimen's visits that are made
+    visits: jax.Array | None = None  # (n,) share of the regimen's visits made
     prompts: jax.Array | None = None  # (n,) questions to a language model
     extra_kg: jax.Array | None = None  # (n,) kg CO2e of other tests
 
@@ -56,26 +56,26 @@ def step(
     orders: Orders = USUAL_ORDERS,
     draw: Callable[[jax.Array, jax.Array], Sampled] = Sampled,
 ) -> tuple[Journey, Events]:
-    """Move every patient by one cycle.
+    """Move every patient forward by one cycle.
 
     Args:
         scenario: static side of the card.
         params: arrays of the card.
-        journey: n patients under way.
+        journey: n patients and their states.
         decision: (n,) int32 regimen index; in the expected reading (R, n) weights that add up to 1.
-        expected: read chance by its mean instead of sampling it; the journey must have been admitted so.
-        orders: dose, imaging and the like, where they are not as usual.
-        draw: makes the chance of a cycle out of keys and cycles; :class:`onco_gym.simulator.chance.Weighed` leaves out that
-            of death.
+        expected: use the mean of chance instead of sampling it; the journey must have been admitted in the same way.
+        orders: dose, imaging and the like, if they differ from the usual.
+        draw: makes the chance of a cycle from keys and cycles; :class:`onco_gym.simulator.chance.Weighed` does not sample
+            death.
 
     Returns:
-        The journey a cycle later, and what happened. A dead patient stays dead and lives no more.
+        The journey a cycle later, and what happened. Dead patients stay dead and gain no more time.
     """
     patient, state, key = journey
     chance: Chance = Expected() if expected else draw(key, state.cycle + 1)
     choose = _choose_mixture if expected else _choose_one
     given, last, exposure, rows, acts, treatment, new_line = choose(scenario, params, state, decision)
-    free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug is there
+    free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug acts
     state = _start_line(state, treatment, new_line)
     mechanisms, organs = len(scenario.mechanisms), len(scenario.organs)
     kill, severe = rows[:mechanisms], rows[mechanisms : mechanisms + organs]
@@ -139,19 +139,19 @@ def step(
 
 
 class _Choice(NamedTuple):
-    """What a decision comes to."""
+    """The consequences of a decision."""
 
     given: jax.Array  # (R, n) share of each regimen
     last: jax.Array  # (n,) int32 the regimen with the largest share
-    exposure: jax.Array  # (n,) cycles already had of what is given
-    rows: jax.Array  # (M + O + 4, n) what it brings into the cycle: a mix of rows of Params.regimens
+    exposure: jax.Array  # (n,) cycles of it already received
+    rows: jax.Array  # (M + O + 4, n) its figures for the cycle: a mix of rows of Params.regimens
     acts: jax.Array  # (M, n) share of it that acts by each mechanism
     treatment: jax.Array  # State.treatment after it
     new_line: jax.Array  # (n,) share that starts a line
 
 
 def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
-    """One regimen a patient, looked up."""
+    """Look up one regimen per patient."""
     count = len(scenario.regimens)
 
     def at(values: jax.Array, index: jax.Array) -> jax.Array:
@@ -180,7 +180,7 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
 
 
 def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
-    """A weight for every regimen; what cannot be given goes to the holiday."""
+    """Mix regimens by weight; the weight of regimens that cannot be given goes to the holiday."""
     given = decision * allowed(params, state)
     given = given.at[scenario.holiday].add(1.0 - jnp.sum(given, 0))
     late = (state.exposure >= params.induction[:, None]).astype(jnp.float32)
@@ -204,13 +204,13 @@ def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: 
 
 
 def _under_treatment(params: Params, state: State) -> jax.Array:
-    """(n,) 1 where the last cycle was one of anti-cancer treatment; in the expected reading the share of lines begun."""
+    """(n,) 1 where the last cycle had anti-cancer treatment; in the expected reading, the share of lines begun."""
     begun = jnp.sum(state.treatment, 0) if state.treatment.ndim == 2 else (state.treatment >= 0).astype(jnp.float32)
     return begun * jnp.take(jnp.asarray(params.active), state.last, mode="clip")
 
 
 def _start_line(state: State, treatment: jax.Array, new: jax.Array) -> State:
-    """A new anti-cancer regimen starts a line: RECIST begins anew at the last measured sum."""
+    """Start a line where an anti-cancer regimen is new: RECIST starts again from the last measured sum."""
     return state._replace(
         line=state.line + new,
         treatment=treatment,

@@ -15,8 +15,8 @@ from onco_gym.simulator.state import total
 ONE_CELL = -20.7
 """log cm3 of a single cell (10^9 cells per cm3)."""
 SMALL = 0.0
-"""log cm3 (1 cm3) below which growth is exponential: Gompertz's law, unbounded for small volumes, is not seen there."""
-_EXTINCT = -27.6  # log cm3; below one cell nothing grows, and nothing is counted further down
+"""log cm3 (1 cm3) below which growth is exponential. Gompertz's law is unbounded for small volumes, which is not observed."""
+_EXTINCT = -27.6  # log cm3; clones below one cell do not grow, and none is tracked further down
 
 
 def log_volume(clones: jax.Array) -> jax.Array:
@@ -27,18 +27,18 @@ def log_volume(clones: jax.Array) -> jax.Array:
 def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array, kill: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One cycle of growth and kill.
 
-    Without kill and with one clone, log volume follows Gompertz exactly: the distance to capacity shrinks by the same
+    Without kill and with one clone, log volume follows Gompertz's law exactly: the distance to capacity shrinks by the same
     share in every cycle. Clones share the room, so killing one makes the others grow faster. A tumour below :data:`SMALL`
     grows no faster than one of that volume.
 
     Args:
-        growth: (n,) or (K, n) share of the distance to capacity, in log volume, that is grown in a cycle.
+        growth: (n,) or (K, n) share of the distance to capacity, in log volume, covered in a cycle.
         clones: (K, n) log cm3.
         volume: (n,) log cm3 of all clones together.
         kill: (K, n) log kill this cycle, at least 0.
 
     Returns:
-        (K, n) and (n,) log cm3 a cycle later, of each clone and of all.
+        (K, n) and (n,) log cm3 a cycle later, of each clone and in total.
     """
     room = jnp.maximum(params.log_capacity - jnp.maximum(volume, SMALL), 0.0)
     step = growth * room
@@ -50,7 +50,7 @@ def grow(params: Params, growth: jax.Array, clones: jax.Array, volume: jax.Array
 
 
 def brake(params: Params, effect: jax.Array, static: NDArray[np.intp]) -> jax.Array | float:
-    """(K, n) share of growth left by the mechanisms ``static``, which slow it: 1 / (1 + effect)."""
+    """(K, n) share of growth that remains under the ``static`` mechanisms, which slow it: 1 / (1 + effect)."""
     if not len(static):
         return 1.0
     return 1 / (1 + _multiply(1 - params.resistance[:, static], effect[static]))
@@ -64,8 +64,8 @@ def clone_kill(
     Args:
         effect: (M, n) kill by mechanism, before resistance.
         response: (I, n) immune kill by immune mechanism, before escape.
-        immune: (I,) which mechanisms are immune: they act through ``response`` only.
-        static: which mechanisms do not kill, but slow growth.
+        immune: (I,) indices of the immune mechanisms, which act only through ``response``.
+        static: indices of the mechanisms that slow growth instead of killing.
     """
     kill = list(effect)
     for row, mechanism in enumerate(immune):
@@ -75,11 +75,11 @@ def clone_kill(
 
 
 def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> jax.Array:
-    """(I, n) next immune response: each part rises to its drug's drive, and wanes the slower the stronger they are together."""
+    """(I, n) next immune response. Each part rises to its drug's drive; the stronger their sum, the more slowly they wane."""
     waning = params.immune_waning * params.immune_memory / (params.immune_memory + (total(response) if len(response) else 0.0))
     return response + jnp.where(drive > response, params.immune_onset, waning) * (drive - response)
 
 
 def _multiply(matrix: jax.Array, columns: Iterable[jax.Array]) -> jax.Array:
-    """(K, n) matrix @ columns, in one fixed order as in :func:`total`."""
+    """(K, n) matrix @ columns, summed in a fixed order as in :func:`total`."""
     return functools.reduce(operator.add, (matrix[:, j][:, None] * column for j, column in enumerate(columns)))

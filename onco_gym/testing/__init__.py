@@ -1,4 +1,4 @@
-"""Conformance checks for environments, shipped so that cards and wrappers of your own can be held to them too."""
+"""Conformance checks for environments. You can run them on your own cards and wrappers too."""
 
 from onco_gym.testing.conformance import (
     check_all,

@@ -1,6 +1,6 @@
-"""What every environment of this suite promises, as functions that raise ``AssertionError`` where it is not kept.
+"""Checks of what every environment of this suite promises. They raise ``AssertionError`` if a promise is broken.
 
-Each takes the id and the keyword arguments of ``gym.make``:
+Each check takes the id and the keyword arguments of ``gym.make``:
 ``check_all("onco_gym/NSCLC-v0")`` or ``check_all("onco_gym/Card-v0", card="mine.toml")``.
 """
 
@@ -17,7 +17,7 @@ from onco_gym.knowledge.panel import VERDICTS
 
 
 def check_all(env_id: str, **kwargs: Any) -> None:
-    """Run every check of this module."""
+    """Run every check in this module."""
     check_api(env_id, **kwargs)
     check_determinism(env_id, **kwargs)
     check_single_equals_vector(env_id, **kwargs)
@@ -27,7 +27,7 @@ def check_all(env_id: str, **kwargs: Any) -> None:
 
 
 def check_api(env_id: str, **kwargs: Any) -> None:
-    """Gymnasium's own check, with no warning; field and action names that match the spaces."""
+    """Gymnasium's checker passes without warnings, render modes work, and field and action names match the spaces."""
     env: Any = gym.make(env_id, **kwargs).unwrapped
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -38,7 +38,7 @@ def check_api(env_id: str, **kwargs: Any) -> None:
             drawn.reset(seed=0)
             drawn.step(sample(drawn.action_space, np.random.default_rng(0)))
             frame = drawn.render()
-            assert isinstance(frame, str) or frame.dtype == np.uint8, f"{mode} gave {type(frame)}"
+            assert isinstance(frame, str) or frame.dtype == np.uint8, f"render mode {mode} gave {type(frame)}"
     fields = env.get_wrapper_attr("observation_fields")
     assert [field.index for field in fields] == list(range(env.observation_space.shape[0]))
     assert len({field.name for field in fields}) == len(fields), "two observation fields share a name"
@@ -46,7 +46,7 @@ def check_api(env_id: str, **kwargs: Any) -> None:
 
 
 def check_determinism(env_id: str, seed: int = 2**64 - 1, **kwargs: Any) -> None:
-    """Whole episodes: same seed and actions, same everything; another seed, another patient."""
+    """The same seed and actions give the same episodes, and another seed gives another patient."""
     first, second = (_record(env_id, seed, 3, **kwargs) for _ in range(2))
     for one, two in zip(first, second, strict=True):
         _assert_same(one, two)
@@ -55,9 +55,9 @@ def check_determinism(env_id: str, seed: int = 2**64 - 1, **kwargs: Any) -> None
 
 
 def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120, **kwargs: Any) -> None:
-    """Environment i of the vector is the single environment with seed + i, through its resets; actions are left alone.
+    """Environment i of the vector equals the single environment with seed + i, across resets. Actions are not modified.
 
-    But for the fairness term: its tally is shared by all environments of the vector.
+    The fairness term is not compared, because all environments of the vector share its tally.
     """
     vector: Any = gym.make_vec(env_id, num_envs=num_envs, **kwargs)
     rng = np.random.default_rng(5)
@@ -73,14 +73,14 @@ def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120
         for cycle in range(cycles):
             observation, reward, terminated, truncated, info = single.step(actions[cycle, i])
             many, rewards, ends, cuts, infos = steps[cycle + 1]
-            assert (terminated, truncated) == (ends[i], cuts[i]), f"environment {i} ends elsewhere in cycle {cycle}"
+            assert (terminated, truncated) == (ends[i], cuts[i]), f"environment {i} ends differently in cycle {cycle}"
             terms = {name: values[i] for name, values in infos["reward_terms"].items()}
             for name in set(terms) - {"fairness"}:
                 np.testing.assert_allclose(info["reward_terms"][name], terms[name], atol=2e-5, err_msg=name)
             np.testing.assert_allclose(reward, _blended(vector.unwrapped, info["reward_terms"]), atol=1e-5)
             np.testing.assert_allclose(rewards[i], _blended(vector.unwrapped, terms), atol=1e-5)
-            assert info["guideline"]["verdict"] == VERDICTS[infos["guideline"]["verdict"][i]], "another verdict"
-            assert info["given"] == vector.unwrapped.action_names[infos["given"][i]], "another regimen was given"
+            assert info["guideline"]["verdict"] == VERDICTS[infos["guideline"]["verdict"][i]], "verdicts differ"
+            assert info["given"] == vector.unwrapped.action_names[infos["given"][i]], "regimens given differ"
             if terminated or truncated:
                 assert infos["_final_obs"][i]
                 np.testing.assert_allclose(observation, infos["final_obs"][i], atol=1e-5)
@@ -90,7 +90,7 @@ def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120
 
 
 def check_finite(env_id: str, num_envs: int = 256, cycles: int = 200, **kwargs: Any) -> None:
-    """Random play stays finite and within the spaces, and rewards are finite and add up to the terms."""
+    """Under random play, observations stay within their space, and rewards are finite and equal the blend of their terms."""
     vector: Any = gym.make_vec(env_id, num_envs=num_envs, **kwargs)
     rng = np.random.default_rng(1)
     observation, _ = vector.reset(seed=1)
@@ -112,7 +112,7 @@ def check_masks(env_id: str, **kwargs: Any) -> None:
     _, info = env.reset(seed=2)
     for _ in range(300):
         mask = info["action_mask"]
-        assert mask.any() or isinstance(env.action_space, gym.spaces.Box), "nothing can be chosen"  # but to pause
+        assert mask.any() or isinstance(env.action_space, gym.spaces.Box), "the action mask is empty"  # a Box allows a pause
         assert np.array_equal(mask, env.get_wrapper_attr("action_masks")())
         action = sample(env.action_space, rng)
         chosen, can = _regimen(env.unwrapped, action, mask)
@@ -135,7 +135,7 @@ def _regimen(env: Any, action: Any, mask: NDArray[np.bool_]) -> tuple[int, bool]
 
 
 def check_errors(env_id: str, **kwargs: Any) -> None:
-    """Wrong use gives an error that says so, and the episode is not lost."""
+    """Wrong use raises an error with a message, and the episode can continue."""
     env: Any = gym.make(env_id, **kwargs)
     good = sample(env.action_space, np.random.default_rng(0))
     _expect(gym.error.ResetNeeded, lambda: env.step(good))
@@ -161,7 +161,7 @@ def check_errors(env_id: str, **kwargs: Any) -> None:
 
 
 def sample(space: gym.Space[Any], rng: np.random.Generator) -> Any:
-    """An action of ``space``."""
+    """A random action of ``space``."""
     match space:
         case gym.spaces.Box():
             return rng.random(space.shape, np.float32)
@@ -169,22 +169,22 @@ def sample(space: gym.Space[Any], rng: np.random.Generator) -> Any:
             return rng.integers(0, space.nvec)
         case gym.spaces.Discrete():
             return rng.integers(0, space.n)
-    raise TypeError(f"no environment here has actions of {space}")
+    raise TypeError(f"the action space is {space}, expected Box, MultiDiscrete or Discrete")
 
 
 def _blended(env: Any, terms: Any) -> Any:
-    """The reward that ``terms`` come to: their blend, or all of them in a row."""
+    """The reward for ``terms``: their weighted sum, or the vector of terms in a multi-objective environment."""
     if hasattr(env, "reward_space"):
         return np.stack(list(terms.values()), -1)
     return sum(env.engine.weights[name] * term for name, term in terms.items())
 
 
 def scalar(env: Any) -> Any:
-    """``env`` with one number as its reward, as the checks of Gymnasium and Stable-Baselines3 want it."""
+    """``env`` with a scalar reward, which the checkers of Gymnasium and Stable-Baselines3 require."""
     kind = type(env)
     if not hasattr(env, "reward_space"):
         return env
-    # Not a wrapper: checkers refuse those.
+    # A subclass, because the checkers refuse wrappers.
     env.__class__ = type(kind.__name__, (kind,), {"_reward": lambda self, values: float(np.sum(kind._reward(self, values)))})
     return env
 
@@ -217,6 +217,6 @@ def _assert_same(one: tuple[Any, ...], two: tuple[Any, ...]) -> None:
     observations: tuple[NDArray[Any], NDArray[Any]] = (one[0], two[0])
     assert np.array_equal(*observations), "observations differ"
     assert np.array_equal(one[1], two[1]), "rewards differ"
-    assert one[2:4] == two[2:4], "ends differ"
+    assert one[2:4] == two[2:4], "terminated or truncated differ"
     assert np.array_equal(one[4]["action_mask"], two[4]["action_mask"]), "masks differ"
     assert one[4]["reward_terms"] == two[4]["reward_terms"], "reward terms differ"

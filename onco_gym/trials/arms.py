@@ -1,7 +1,7 @@
-"""Arms of a trial, simulated: who enrols, what they are given, and what is counted.
+"""Simulate the arms of a trial: who enrols, what they are given, and what is counted.
 
 The card's figures are traced and a trial's conduct is data, so one compiled function runs every arm of a card under any
-figures. Chance is fixed by a key per patient: arms share patients and chance unless they are drawn apart.
+figures. A key per patient fixes chance. Arms share patients and chance unless they are drawn separately.
 """
 
 import functools
@@ -20,7 +20,8 @@ from onco_gym.cards.expressions import ExpressionError, parse
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import Params, Scenario, scenario, schedule
 from onco_gym.foundation.units import WEEKS_PER_MONTH
-from onco_gym.patients import CausalGenerator, Cohort, CohortError
+from onco_gym.interfaces.engine import batch_size
+from onco_gym.patients import Cohort, CohortError, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admission import admit, embody
@@ -30,9 +31,9 @@ from onco_gym.simulator.state import Journey
 from onco_gym.simulator.transition import step
 
 PRIOR_CYCLES = 60
-"""Cycles within which each prior line must have failed for a patient to come to a later-line trial."""
+"""Patients enter a later-line trial only if each prior line failed within this many cycles."""
 BATCHES = 30
-"""How many times the patients wanted are screened before a trial gives up recruiting."""
+"""A trial stops recruiting after screening this many times the patients it needs."""
 STAGES = 6
 """Sequences are padded to this length, so that they share one compiled function."""
 
@@ -43,14 +44,14 @@ class TrialError(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """Who is in a trial and how it is run; what arms of a trial share.
+    """The population and conduct of a trial, which all its arms share.
 
     Attributes:
-        population: a condition on patient variables, as in ``"EGFR_L858R and ecog <= 1"``. After prior lines, ECOG is the
-            one at enrolment.
-        prior: regimens that failed before, as in ``"platinum_pemetrexed > docetaxel"``.
-        scan_weeks: weeks between scans, the last repeated: ``(6, 6, 9)`` scans at weeks 6, 12, 21, 30, ...
-            By default the card's.
+        population: a condition on patient variables, such as ``"EGFR_L858R and ecog <= 1"``. After prior lines, ECOG is
+            that at enrolment.
+        prior: regimens that failed before, such as ``"platinum_pemetrexed > docetaxel"``.
+        scan_weeks: weeks between scans. The last interval repeats: ``(6, 6, 9)`` scans at weeks 6, 12, 21, 30, ...
+            The default is the card's schedule.
     """
 
     population: str
@@ -59,21 +60,21 @@ class Setting:
 
 
 def first_scan(card: Card, setting: Setting) -> float:
-    """Weeks to the first scan of a trial."""
+    """Weeks until the first scan of a trial."""
     return setting.scan_weeks[0] if setting.scan_weeks else card.observation.scan_every_cycles * card.cycle_weeks
 
 
 class Plan(NamedTuple):
-    """What each patient is given, stage by stage; the last stage has no end."""
+    """The treatment of each patient, stage by stage. The last stage has no end."""
 
     regimen: Any  # (S, n) int32
-    cycles: Any  # (S, n) int32, after how many cycles the next stage follows
-    toxicity: Any  # (S, n) bool, whether it follows a stop for toxicity
+    cycles: Any  # (S, n) int32, cycles until the next stage
+    toxicity: Any  # (S, n) bool, whether a stop for toxicity also starts the next stage
     count: Any  # (n,) int32, stages before best supportive care
 
 
 class Candidates(NamedTuple):
-    """Patients who could enrol, batch last, with what they have had and what they would be given."""
+    """Patients who could enrol, with their prior lines and their plan. Arrays have the batch last."""
 
     traits: Traits
     key: Any  # (n,) uint32
@@ -81,13 +82,13 @@ class Candidates(NamedTuple):
     plan: Plan
     eligible: Any  # (5, n) bool, whether a patient may enrol with ECOG 0..4
     measurable: Any  # (n,) bool, whether a response can be seen
-    scans: dict[str, Any]  # when scans are made, as Params has it
+    scans: dict[str, Any]  # the scan schedule, as fields of Params
 
 
 class ArmCourse(NamedTuple):
-    """What a trial counts of each patient, from enrolment. Times are in cycles."""
+    """What a trial records for each patient from enrolment. Times are in cycles."""
 
-    row: Any  # (n,) which of those screened
+    row: Any  # (n,) index among the screened patients
     enrolled: Any  # (n,) bool
     progression: Any  # (n,) time of progression or death, or of the end of follow-up
     progressed: Any  # (n,) bool, whether it came before the end
@@ -101,7 +102,7 @@ class ArmCourse(NamedTuple):
 
 
 def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up: int) -> ArmCourse:
-    """Run one arm; compiled once per card and number of patients.
+    """Run one arm. It is compiled once per card and :func:`onco_gym.interfaces.engine.batch_size`.
 
     Args:
         layout: static side of the card.
@@ -109,8 +110,12 @@ def simulate(layout: Scenario, params: Params, candidates: Candidates, follow_up
         candidates: n patients.
         follow_up: cycles from enrolment.
     """
-    course: ArmCourse = _simulate(layout, params, candidates, jnp.int32(follow_up))
-    return course
+    n = candidates.key.shape[-1]
+    everybody = np.resize(np.arange(n), batch_size(n))
+    parts = {name: part for name, part in candidates._asdict().items() if name != "scans"}  # which belong to nobody
+    filled = candidates._replace(**jax.tree.map(lambda values: np.asarray(values)[..., everybody], parts))
+    course: ArmCourse = _simulate(layout, params, filled, jnp.int32(follow_up))
+    return ArmCourse(*(np.asarray(values)[..., :n] for values in course))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -124,21 +129,21 @@ def _simulate(layout: Scenario, params: Params, candidates: Candidates, follow_u
 
 
 class _Place(NamedTuple):
-    """Where patients stand in a plan."""
+    """Where patients are in a plan."""
 
     stage: jax.Array  # (n,) int32
     spent: jax.Array  # (n,) int32 cycles in it
 
 
 def _at(table: jax.Array, stage: jax.Array) -> jax.Array:
-    """(n,) each patient's row of (S, n)."""
+    """(n,) each patient's entry of ``table`` (S, n)."""
     return jnp.take_along_axis(table, jnp.minimum(stage, table.shape[0] - 1)[None], 0)[0]
 
 
 def _advance(
     layout: Scenario, params: Params, journey: Journey, plan: Plan, place: _Place
 ) -> tuple[Journey, Any, _Place, jax.Array]:
-    """A cycle of a plan: the journey, what happened, the next place, and (n,) whether the regimen was stopped for toxicity."""
+    """One cycle of a plan: the journey, its events, the next place, and (n,) whether the regimen was stopped for toxicity."""
     regimen = _at(plan.regimen, place.stage)
     journey, events = step(layout, params, journey, regimen)
     stopped = jnp.sum(journey.state.barred * one_hot(regimen, len(layout.regimens)), 0) > 0.5
@@ -175,9 +180,9 @@ def _earlier_lines(layout: Scenario, params: Params, journey: Journey, candidate
 
 
 def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
-    """Time, RECIST, exposure and chance begin anew; tumour, toxicity, performance and past failures are what they are.
+    """Reset time, RECIST, exposure and chance; keep tumour, toxicity, performance and past failures.
 
-    Exposure is forgotten because a regimen such as "chemotherapy" stands for drugs that the patient has not had before.
+    Exposure is reset because a regimen such as "chemotherapy" stands for drugs that the patient has not had before.
     """
     state = journey.state
     none = jnp.zeros_like(state.exposure)
@@ -198,10 +203,10 @@ def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
 def _follow(
     layout: Scenario, params: Params, journey: Journey, enrolled: jax.Array, plan: Plan, follow_up: jax.Array
 ) -> ArmCourse:
-    """Treat to plan until death or the end of follow-up, and count.
+    """Treat to plan until death or the end of follow-up, and record the course.
 
-    A regimen that was stopped for toxicity or has no cycles left is followed by a pause until progression (the simulator
-    gives that by itself). A later regimen that a patient is too ill for is passed over; the first one is waited for.
+    After a regimen is stopped for toxicity or runs out of cycles, the simulator pauses treatment until progression. Patients
+    who are too ill for a later regimen skip it. Those who are too ill for the first one wait.
     """
     n = enrolled.shape[0]
     end, no, zero = jnp.full(n, follow_up, jnp.float32), jnp.zeros(n, bool), jnp.zeros(n, jnp.float32)
@@ -220,7 +225,7 @@ def _follow(
         counted = alive & ~course.progressed
         died, progressed = alive & (state.alive < 0.5), counted & (state.progressed > 0.5)
         death = time + events.lived
-        # The day of the scan within the cycle; one made for symptoms counts at its end.
+        # Scheduled scans count on their day within the cycle, scans for symptoms at its end.
         scan = jnp.where(is_scheduled(params, state.cycle), last_scan(params, state.cycle), state.cycle.astype(jnp.float32))
         event = jnp.where(died, jnp.where(progressed, jnp.minimum(scan, death), death), scan)
         seen = counted & ~died & ~progressed & (state.since_scan < 0.5)
@@ -248,19 +253,19 @@ def _follow(
 
 
 def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) -> Candidates:
-    """Screen ``n`` patients for an arm: those of the population at diagnosis, with the arm's plan.
+    """Screen ``n`` patients of the population at diagnosis, with the plan of an arm.
 
-    A trial treats at once and sees to it that tablets are taken: the delays and lapses of ordinary care are left out.
+    Trials treat at once and make sure that tablets are taken, so the delays and lapses of ordinary care are left out.
 
     Args:
         card: a validated card.
-        setting: who, and how the trial is run.
+        setting: population and conduct of the trial.
         protocol: the arm's sequence of regimens; best supportive care follows. See :mod:`onco_gym.cards.protocols`.
-        n: patients.
+        n: number of patients.
         seed: same seed, same patients and chance.
 
     Raises:
-        TrialError: for a population, a regimen or a schedule that cannot be used.
+        TrialError: if the population, a regimen or the scan schedule is invalid.
     """
     layout = scenario(card)
     try:
@@ -272,7 +277,7 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
         _refuse_repeats(card, sequence)
     for weeks in setting.scan_weeks:
         if not card.cycle_weeks <= weeks <= 520:
-            raise TrialError(f"scans after {weeks:g} weeks: expected {card.cycle_weeks:g} (a cycle) to 520")
+            raise TrialError(f"a scan interval is {weeks:g} weeks, expected {card.cycle_weeks:g} (one cycle) to 520")
     try:
         scans = schedule(card, setting.scan_weeks)
     except ValueError as error:
@@ -293,7 +298,7 @@ def _refuse_repeats(card: Card, stages: Sequence[Stage]) -> None:
     active = [stage.regimen for stage in stages if next(r for r in card.regimens if r.name == stage.regimen).active]
     for name in active:
         if active.count(name) > 1:
-            raise TrialError(f"{name!r} comes twice: a regimen that was left is closed, and would not be given again")
+            raise TrialError(f"{name!r} appears twice: a regimen that was left cannot be given again")
 
 
 def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
@@ -305,10 +310,10 @@ def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
 
 @functools.lru_cache(maxsize=64)
 def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Traits, NDArray[np.uint32], NDArray[np.bool_]]:
-    """Patients of a population, as a cohort and as traits; their keys; at which ECOG (5, n) each would be of the population."""
+    """Patients of a population: cohort, traits, keys, and (5, n) whether each would qualify with ECOG 0..4."""
     try:
         condition = parse(population, patient_vocabulary(card)) if population.strip() else None
-        cohort = CausalGenerator(card).sample(n, seed, where=population if condition else None)
+        cohort = default_generator(card).sample(n, seed, where=population if condition else None)
     except (ExpressionError, CohortError) as error:
         raise TrialError(f"population: {error}") from None
     traits = encode(card, cohort)
@@ -323,9 +328,9 @@ def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Trai
 
 
 def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], salt: int) -> Plan:
-    """The stages of each patient: those outside a stage's share skip it."""
+    """The stages of each patient. Patients outside a stage's share skip it."""
     n, rows = len(keys), list(stages)
-    if rows and rows[-1].cycles is not None:  # after a last regimen of fixed length: a pause until progression
+    if rows and rows[-1].cycles is not None:  # pause until progression after a last regimen of fixed length
         rows.append(Stage(HOLIDAY))
     depth = max(STAGES, len(rows) + 1)
     table = np.zeros((4, depth, n), np.int64)
@@ -347,19 +352,19 @@ def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], s
 def run_arm(
     card: Card, params: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
 ) -> ArmCourse:
-    """Enrol ``n`` patients into an arm and follow them, as NumPy arrays (n,).
+    """Enrol ``n`` patients in an arm and follow them. The course holds NumPy arrays (n,).
 
     Patients are screened in rounds until ``n`` have enrolled.
 
     Raises:
-        TrialError: as :func:`recruit`, and where too few patients can be enrolled.
+        TrialError: as in :func:`recruit`, or if too few patients can enrol.
     """
     layout, follow_up = scenario(card), cycles_of(card, months)
     found: list[ArmCourse] = []
     enrolled = 0
     for batch in range(BATCHES):
         candidates = recruit(card, setting, protocol, n, seed * BATCHES + batch)
-        course = ArmCourse(*map(np.asarray, simulate(layout, params, candidates, follow_up)))
+        course = simulate(layout, params, candidates, follow_up)
         course = course._replace(row=course.row + batch * n)
         found.append(ArmCourse(*(values[course.enrolled] for values in course)))
         enrolled += int(course.enrolled.sum())
@@ -369,7 +374,7 @@ def run_arm(
             break
     raise TrialError(
         f"only {enrolled} of {n * len(found)} screened patients could enrol: population {setting.population!r}"
-        + (f" after {setting.prior!r} and within {PRIOR_CYCLES} cycles a line" if setting.prior else "")
+        + (f" after {setting.prior!r}, each line within {PRIOR_CYCLES} cycles" if setting.prior else "")
     )
 
 
@@ -383,5 +388,5 @@ def patients_of(card: Card, setting: Setting, n: int, seed: int, course: ArmCour
 def cycles_of(card: Card, months: float) -> int:
     """Cycles of a follow-up of ``months``, rounded up."""
     if not 1 <= months <= 600:
-        raise TrialError(f"follow-up of {months:g} months: expected 1 to 600")
+        raise TrialError(f"follow-up is {months:g} months, expected 1 to 600")
     return int(np.ceil(months * WEEKS_PER_MONTH / card.cycle_weeks))

@@ -1,15 +1,15 @@
-"""Fit a card's figures to its published arms marked ``use = "fit"``; those marked ``check`` are never looked at here.
+"""Fit a card's figures to its published arms marked ``use = "fit"``. Arms marked ``check`` are never used here.
 
-Gauss-Newton with a trust region on robust misses: an arm's figure against its published value, in units in which 1 is a
-miss one would mind, and each parameter's distance from its start. All evaluations share patients and chance, so that
-differences between two sets of figures are differences of the figures. A figure that an arm does not read costs nothing:
-when it moves, that arm is not simulated again.
+The fit is Gauss-Newton with a trust region and a robust loss. A miss is the distance of an arm's figure from its published value,
+in units in which 1 is a miss that matters. Each parameter's distance from its start counts too. All evaluations share patients
+and chance, so results differ only because figures differ. When a figure moves, arms that do not depend on it are not simulated
+again.
 """
 
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any
@@ -23,6 +23,7 @@ from onco_gym.cards.protocols import parse_protocol
 from onco_gym.cards.scenarios import Params, params, scenario
 from onco_gym.cards.schema import Arm
 from onco_gym.foundation.files import replacing
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.foundation.workers import connected, spread
 from onco_gym.trials.arms import ArmCourse, Candidates, TrialError, cycles_of, recruit, simulate
@@ -31,7 +32,7 @@ from onco_gym.trials.parameters import (
     Path,
     differs,
     figures_at,
-    parameters,
+    fitted_parameters,
     reads,
     with_figures,
     write_figures,
@@ -42,28 +43,28 @@ from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
 Vector = NDArray[np.float64]
 
 FOLLOW_UP = 24.0, 75.0
-"""Months of follow-up in the fit: at least, at most."""
+"""Shortest and longest follow-up in the fit, in months."""
 MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04, "dose": 0.02}
-"""A miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, share that is too much, log ratio
-of mean PFS that is too little."""
+"""The size of a miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, excess share in the
+tail, shortfall in the log ratio of mean PFS."""
 DOUBLED = 0.06
-"""Log ratio by which mean PFS is to grow, at least, when all kill rates of a regimen are doubled."""
+"""Mean PFS must grow by at least this log ratio when all kill rates of a regimen are doubled."""
 WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 2.6, "ratio": 1.0}
 ROBUST = 2.0
-"""Misses beyond this pull with constant strength: one arm that the model cannot reach does not spoil the others."""
+"""Misses beyond this pull with constant strength, so one arm that the model cannot reach does not spoil the others."""
 PULL = 0.30
 """Pull of each parameter towards its start, per unit."""
 FEWEST = 40
-"""Enrolled patients below which an arm says nothing."""
+"""An arm with fewer enrolled patients counts as unseen."""
 UNSEEN = 6.0
-"""The miss of an arm that says nothing: emptying an arm is no way to fit it."""
+"""The miss of an unseen arm. It is large, so that emptying an arm is not a way to fit it."""
 
 
 @dataclass(frozen=True)
 class Target:
     """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio.
 
-    Nothing was published of ``dose``: ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
+    ``dose`` is not a published figure. Its ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
     """
 
     arm: int
@@ -74,8 +75,8 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What was seen of an arm in one simulation."""
+class ArmSeen:
+    """The results of an arm in one simulation."""
 
     enrolled: int
     response: float
@@ -85,12 +86,12 @@ class Seen:
     overall: Times
 
 
-class Panel:
-    """The arms that a fit looks at, with patients drawn once.
+class ArmPanel:
+    """The arms of a fit, with patients drawn once.
 
     Args:
         card: a validated card.
-        arms: which of its arms.
+        arms: arms of the card.
         n: patients screened for each.
         seed: same seed, same patients and chance.
     """
@@ -98,7 +99,7 @@ class Panel:
     def __init__(self, card: Card, arms: Sequence[Arm], n: int, seed: int) -> None:
         self.card, self.arms, self._layout = card, list(arms), scenario(card)
         self._months = [_follow_up(arm) for arm in self.arms]
-        # Patients and chance of their own: what is reported of a fitted card must not be what it was fitted on.
+        # A fit has patients and chance of its own, so that a fitted card is not reported on those it was fitted to.
         self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
         self._reads = [reads(card, candidates) for candidates in self._candidates]
         self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
@@ -124,10 +125,10 @@ class Panel:
             rows.append(("pfs_ratio", arm.pfs_hazard_ratio, max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]))
         return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
 
-    def look(self, figures: Params, before: tuple[Params, Sequence[Seen]] | None = None) -> list[Seen]:
-        """One look per arm at ``figures``, and one per regimen at twice its kill.
+    def look(self, figures: Params, before: tuple[Params, Sequence[ArmSeen]] | None = None) -> list[ArmSeen]:
+        """Simulate every arm under ``figures``, and one arm of each regimen with twice its kill.
 
-        Arms that read nothing that differs from ``before`` are not simulated again.
+        Arms that do not depend on what differs from ``before`` are not simulated again.
         """
         rows = []
         looks = [(arm, figures) for arm in range(len(self.arms))]
@@ -146,14 +147,14 @@ class Panel:
         table[[regimen, regimen + len(self._layout.regimens)], : len(self._layout.mechanisms)] *= 2
         return figures._replace(regimens=table)
 
-    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> Seen:
-        course = ArmCourse(*map(np.asarray, simulate(self._layout, figures, candidates, cycles_of(self.card, months))))
+    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> ArmSeen:
+        course = simulate(self._layout, figures, candidates, cycles_of(self.card, months))
         course = ArmCourse(*(values[course.enrolled] for values in course))
         if not len(course.best):
             nobody = Times(np.full(1, 0.05), np.ones(1, bool))
-            return Seen(0, 0.0, 0.0, 0.0, nobody, nobody)
+            return ArmSeen(0, 0.0, 0.0, 0.0, nobody, nobody)
         unit = self.card.cycle_weeks / WEEKS_PER_MONTH
-        return Seen(
+        return ArmSeen(
             enrolled=len(course.best),
             response=float(np.mean(course.best <= RESPONSE)),
             grade3=float(np.mean(course.severe)),
@@ -162,11 +163,11 @@ class Panel:
             overall=_sorted(course.survival * unit, course.died),
         )
 
-    def misses(self, seen: Sequence[Seen]) -> Vector:
-        """(T,) simulated less published, one per target, in minded units."""
+    def misses(self, seen: Sequence[ArmSeen]) -> Vector:
+        """(T,) simulated minus published, one per target, in units of :data:`MINDED`."""
         return np.array([self._miss(target, seen) for target in self.targets])
 
-    def _miss(self, target: Target, seen: Sequence[Seen]) -> float:
+    def _miss(self, target: Target, seen: Sequence[ArmSeen]) -> float:
         one = seen[target.arm]
         if one.enrolled < FEWEST:
             return UNSEEN
@@ -175,7 +176,7 @@ class Panel:
                 miss = one.response - target.published
             case "pfs" | "os":
                 times = one.progression_free if target.what == "pfs" else one.overall
-                if target.published > 0.85 * FOLLOW_UP[1]:  # too late to see: compare the share left while it can be seen
+                if target.published > 0.85 * FOLLOW_UP[1]:  # beyond follow-up: compare the share left before its end
                     late = 0.8 * FOLLOW_UP[1]
                     share = float(np.mean(times.months > late)) - 0.5 ** (late / target.published)
                     return share * WEIGHT[target.what] / MINDED["share"]
@@ -201,12 +202,12 @@ class Panel:
 
 
 def _kind(name: str) -> str:
-    """Late survival is what immunotherapy is about; it weighs more than other landmarks."""
+    """The kind of a landmark. Late survival is the point of immunotherapy, so it weighs more than other landmarks."""
     return "plateau" if name.startswith("OS") and float(name[2:]) >= 36 else "landmark"
 
 
 def _follow_up(arm: Arm) -> float:
-    """Months after which an arm shows nothing more that was published."""
+    """Months of follow-up that cover all published figures of an arm."""
     marks = [float(name.lstrip("PFOS")) for name in arm.landmarks]
     shown = max([4.1 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
     return float(np.clip(shown, *FOLLOW_UP))
@@ -218,31 +219,31 @@ def _sorted(months: Any, event: Any) -> Times:
 
 
 def _centre(months: Vector, width: float = 0.14) -> float:
-    """Mean log of the sorted times around the median: the log median, but smooth in the figures."""
+    """Mean log of the sorted times around the median: a log median that is smooth in the figures."""
     low, high = int((0.5 - width / 2) * len(months)), int(np.ceil((0.5 + width / 2) * len(months)))
     return float(np.log(np.maximum(months[low:high], 0.05)).mean())
 
 
 def loss(misses: Vector, x: Vector) -> float:
-    """Pseudo-Huber misses plus the pull towards the start."""
+    """Pseudo-Huber loss of the misses plus the pull towards the start."""
     return float(np.sum(ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)) + 0.5 * PULL**2 * np.sum(x**2))
 
 
 @functools.lru_cache(maxsize=2)
-def _panel(card: Card, n: int, seed: int) -> Panel:
-    """The panel of a fit; every process makes its own, once."""
-    return Panel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
+def _panel(card: Card, n: int, seed: int) -> ArmPanel:
+    """The panel of a fit, made once in each process."""
+    return ArmPanel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
 
 
-def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[Seen]] | None, figures: Params) -> Vector:
-    """(T,) misses at ``figures``, in whatever process."""
+def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[ArmSeen]] | None, figures: Params) -> Vector:
+    """(T,) misses at ``figures``. This runs in any process."""
     panel = _panel(card, n, seed)
     return panel.misses(panel.look(figures, before))
 
 
 @dataclass
 class Position:
-    """Where a fit stands. It can be written down and taken up again."""
+    """The state of a fit, which can be saved and resumed."""
 
     x: Vector
     round: int = 0
@@ -252,28 +253,27 @@ class Position:
 
     @property
     def done(self) -> bool:
-        """Whether two rounds in a row brought nothing."""
+        """Whether two rounds in a row brought no improvement."""
         return self.stalled >= 2
 
 
 class Fit:
-    """A fit under way.
+    """A fit in progress.
 
     Args:
         card: the card to start from.
         n: patients screened for each arm.
         seed: same card, same seed, same result.
-        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        workers, address: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
 
-    def __init__(self, card: Card, n: int = 800, seed: int = 0, engine: str = "local", address: str | None = None) -> None:
+    def __init__(self, card: Card, n: int = 800, seed: int = 0, workers: str = "local", address: str | None = None) -> None:
         self.arms = [arm for arm in card.arms if arm.use == "fit"]
         if not self.arms:
             raise TrialError(f"the card {card.id} has no published arms to fit")
-        self.card, self.n, self.seed, self.engine, self.address = card, n, seed, engine, address
+        self.card, self.n, self.seed, self.workers, self.address = card, n, seed, workers, address
         self.panel = _panel(card, n, seed)
-        self.parameters = parameters(card)
+        self.parameters = fitted_parameters(card)
         self.harm: dict[Path, float] = {}
         self.position = Position(np.zeros(len(self.parameters)))
 
@@ -285,34 +285,34 @@ class Fit:
         """The simulator's arrays at ``x``."""
         return params(with_figures(self.card, self.figures(x)))
 
-    def look(self, x: Vector) -> tuple[Params, list[Seen], Vector]:
-        """Figures, what is seen of the arms, and the misses at ``x``."""
+    def look(self, x: Vector) -> tuple[Params, list[ArmSeen], Vector]:
+        """The figures at ``x``, the results of the arms, and the misses."""
         figures = self.params(x)
         seen = self.panel.look(figures)
         return figures, seen, self.panel.misses(seen)
 
-    def jacobian(self, x: Vector, base: tuple[Params, list[Seen], Vector], on_step: Callable[[], None]) -> Vector:
-        """(T, K) change of the misses with each parameter, by differences towards the start, wide and narrow in turn."""
+    def jacobian(self, x: Vector, base: tuple[Params, list[ArmSeen], Vector], progress: Progress = silent) -> Vector:
+        """(T, K) derivatives of the misses by finite differences towards the start, alternately wide and narrow."""
         width = 0.3 if self.position.round % 2 else 0.6
         moves = np.where(x > 0, -width, width)
-        moved = self._try(list(x + np.diag(moves)), base[:2], on_step)
+        moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
         return (np.stack(moved, axis=1) - base[2][:, None]) / moves
 
     def _try(
-        self, places: Sequence[Vector], before: tuple[Params, Sequence[Seen]] | None, on_step: Callable[[], None]
+        self, places: Sequence[Vector], before: tuple[Params, Sequence[ArmSeen]] | None, progress: Progress, stage: str
     ) -> list[Vector]:
-        """The misses at each of several places; ``before`` as :meth:`Panel.look` has it."""
+        """The misses at each of several places. For ``before`` see :meth:`ArmPanel.look`."""
         look = functools.partial(_misses, self.card, self.n, self.seed, before)
-        return spread(look, [self.params(x) for x in places], self.engine, self.address, lambda *_: on_step())
+        return spread(look, [self.params(x) for x in places], self.workers, self.address, progress, stage)
 
-    def turn(self, on_step: Callable[[], None] = lambda: None) -> None:
+    def turn(self, progress: Progress = silent) -> None:
         """One round: toxicity by its closed form, then the best of several Gauss-Newton steps."""
         at = self.position
         x = at.x
         self._settle_harm(x)
         base = self.look(x)
         before = loss(base[2], x)
-        jacobian = self.jacobian(x, base, on_step)
+        jacobian = self.jacobian(x, base, progress)
         weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
         normal = jacobian.T @ (weight[:, None] * jacobian) + PULL**2 * np.eye(len(x))
         slope = jacobian.T @ (weight * base[2]) + PULL**2 * x
@@ -320,7 +320,7 @@ class Fit:
         for strength in strengths:
             move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
             places.append(np.clip(x + np.clip(move, -1.5, 1.5), -8, 8))
-        losses = map(loss, self._try(places, None, on_step), places)
+        losses = map(loss, self._try(places, None, progress, f"steps tried, round {at.round + 1}, loss {before:.1f}"), places)
         tried = list(zip(losses, strengths, places, strict=True))
         best = min(tried, key=lambda row: row[0])
         at.round += 1
@@ -330,13 +330,8 @@ class Fit:
         at.damping = float(np.clip(best[1], 0.02, 20.0))
         at.stalled = at.stalled + 1 if best[0] > before - max(0.2, 0.005 * before) else 0
 
-    @property
-    def steps(self) -> int:
-        """How often a round calls ``on_step``."""
-        return len(self.parameters) + 6
-
     def _settle_harm(self, x: Vector) -> None:
-        """Shares of grade 3+ events and of stopping, regimen by regimen, so that the arms show the published rates."""
+        """Set the shares of grade 3+ events and of stopping for each regimen, so that its arms show the published rates."""
         figures = with_figures(self.card, self.figures(x))
         seen = self.panel.look(params(figures))
         names = [regimen.name for regimen in figures.regimens]
@@ -371,37 +366,32 @@ def calibrate(
     n: int = 800,
     seed: int = 0,
     rounds: int = 12,
-    on_round: Callable[[Fit], None] = lambda fit: None,
-    on_step: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> Fit:
-    """Fit a card and write it, with what it was fitted on, to ``output``.
+    """Fit a card and write it, with a record of what it was fitted on, to ``output``.
 
-    After every round the position is written to ``state``; a fit that was interrupted goes on from there. Same card, same
-    seed, same result, interrupted or not.
+    After every round the position is written to ``state``, and an interrupted fit resumes from there. The same card and seed
+    give the same result, interrupted or not.
 
     Args:
         card: a shipped card's name or a path.
-        output: where the fitted card goes; it may be the card itself.
-        state: where the position is kept until the fit is done.
+        output: where to write the fitted card; may be the card itself.
+        state: where to keep the position until the fit is done.
         n: patients screened for each arm.
-        seed: of patients and chance.
-        rounds: at most so many.
-        on_round: called after each round.
-        on_step: called :attr:`Fit.steps` times a round.
-        engine: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        seed: seed of patients and chance.
+        rounds: maximum number of rounds.
+        progress: told whenever figures have been tried; the stage names the round.
+        workers, address: where figures are tried; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
-    fit = Fit(load_card(card), n, seed, engine, address)
+    fit = Fit(load_card(card), n, seed, workers, address)
     stamp = {"card": digest(fit.card), "n": n, "seed": seed}
     _resume(fit, File(state), stamp)
-    on_round(fit)
-    with connected(engine, address):
+    with connected(workers, address):
         while not fit.position.done and fit.position.round < rounds:
-            fit.turn(on_step)
+            fit.turn(progress)
             _keep(fit, File(state), stamp)
-            on_round(fit)
     _write(fit, card, File(output))
     File(state).unlink(missing_ok=True)
     return fit
@@ -438,14 +428,14 @@ def _resume(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
         )
         harm = {tuple(key): float(value) for key, value in content["harm"]}
     except (ValueError, KeyError, TypeError, OverflowError):
-        raise TrialError(f"{path}: is not the state of a fit; remove it to start anew") from None
+        raise TrialError(f"{path} is not the state of a fit; remove it to start again") from None
     if not same or position.x.shape != fit.position.x.shape:
-        raise TrialError(f"{path}: belongs to a fit of another card, seed or number of patients; remove it to start anew")
+        raise TrialError(f"{path} belongs to a fit of another card, seed or number of patients; remove it to start again")
     fit.position, fit.harm = position, harm
 
 
 def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
-    """The card with its new figures, once it is valid."""
+    """Write the card with its new figures, after validating it."""
     import tomlkit
 
     from onco_gym.cards.folder import card_files
@@ -476,6 +466,6 @@ def _lines(tomlkit: Any, names: Sequence[str]) -> Any:
 
 
 def moved(fit: Fit) -> list[tuple[Parameter, float]]:
-    """Parameters and how far each moved, in its units; the farthest first."""
+    """Parameters and how far each moved in its own units, the farthest first."""
     pairs = list(zip(fit.parameters, fit.position.x.tolist(), strict=True))
     return sorted(pairs, key=lambda pair: -abs(pair[1]))

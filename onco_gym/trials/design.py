@@ -1,8 +1,10 @@
-"""Designing trials on simulated patients: which protocol, how many patients, and what the answer hangs on."""
+"""Design trials on simulated patients: which protocol, how many patients, and what the answer depends on."""
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -13,25 +15,18 @@ from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import Params, params
 from onco_gym.cards.schema import Categorical, Normal, Variable
-from onco_gym.patients import CausalGenerator, Cohort
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.patients import Cohort, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
-from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, log_rank, mean, rate, summarise
+from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z, mean, rate, simulated_arm, summarise
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
 SMALLEST_GROUP = 0.03
-"""Share of the patients below which a protected group is too small to say anything of."""
-
-
-def _arm(card: Card, figures: Params, setting: Setting, protocol: str, n: int, seed: int, months: float) -> ArmResult:
-    course = run_arm(card, figures, setting, protocol, n, seed, months)
-    return summarise(card, protocol, course, months, first_scan(card, setting))
-
-
-# ------------------------------------------------------------------------------------------------ candidates
+"""A protected group with a smaller share of the patients is too small to judge."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +42,13 @@ class Score:
     """How a candidate does against the control protocol in the same patients.
 
     Attributes:
-        candidate: which.
+        candidate: the trial.
         n: simulated patients behind the score.
         efficacy: quality-adjusted life years gained per patient within follow-up.
         safety: share of patients without a grade 3+ event.
-        diversity: 0..1, the least against the best served group of the disease's patients: for each protected attribute,
-            the lowest over the highest gain per patient of a group, where those the population leaves out gain nothing;
-            the smallest of these ratios.
+        diversity: 0..1, the gain of the least served group relative to the best served one. For each protected attribute,
+            this is the lowest gain per patient of a group over the highest, among all patients with the disease. Patients
+            outside the population gain nothing. The smallest ratio counts.
         least_served: the attribute and group with the lowest ratio.
         total: the weighted sum that candidates are ranked by.
         dominated: whether another candidate is as good in all three and better in one.
@@ -87,12 +82,12 @@ def score(
         n: patients enrolled per arm.
         seed: same seed, same score.
         months: follow-up.
-        weights: of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
+        weights: weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
     """
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
     treated = summarise(card, candidate.protocol, course, months, first_scan(card, setting))
-    compared = _arm(card, figures, setting, control, n, seed, months)
+    compared = simulated_arm(card, figures, setting, control, n, seed, months)
     gain = treated.quality - compared.quality
     diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
     efficacy, safety = mean(gain), rate(~treated.severe)
@@ -101,7 +96,7 @@ def score(
 
 
 def _diversity(card: Card, population: str, cohort: Cohort, gain: NDArray[np.float64], seed: int) -> tuple[float, str]:
-    everyone = CausalGenerator(card).sample(8192, seed)
+    everyone = default_generator(card).sample(8192, seed)
     admitted = np.ones(len(everyone), bool)
     if population.strip():
         admitted = np.broadcast_to(
@@ -146,24 +141,24 @@ def optimise(
     seed: int = 0,
     months: float = 60.0,
     weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
-    on_score: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
 ) -> list[Score]:
     """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
 
     Returns:
-        The last score of every candidate, the best first; those that went furthest come before those that fell out.
+        The last score of every candidate, the best first. Candidates that stayed longer come before those dropped earlier.
     """
     if not candidates:
-        raise TrialError("there is no candidate to choose from")
+        raise TrialError("there are no candidates to choose from")
     standing = list(dict.fromkeys(candidates))
     rounds = max(1, math.ceil(math.log2(len(standing))))
     ranked: list[Score] = []
     for turn in range(rounds):
         patients = max(100, n // 2 ** (rounds - 1 - turn))
         scores = []
-        for candidate in standing:
+        for number, candidate in enumerate(standing):
             scores.append(score(card, candidate, control, patients, seed, months, weights))
-            on_score()
+            progress(f"candidates, round {turn + 1} of {rounds}", number + 1, len(standing))
         scores.sort(key=lambda one: -one.total)
         keep = 0 if turn == rounds - 1 else math.ceil(len(scores) / 2)  # after the last round all are ranked
         ranked = scores[keep:] + ranked
@@ -185,7 +180,7 @@ def _judged(one: Score, every: Sequence[Score]) -> Score:
 class Power:
     """Share of repeated trials whose log-rank test favours the treated arm significantly (two-sided), with its 95% interval.
 
-    ``events`` is their number on average.
+    ``events`` is the mean number of events in a trial.
     """
 
     n: int
@@ -194,20 +189,31 @@ class Power:
     events: float
 
 
+def schoenfeld_events(ratio: float, power: float = 0.8, alpha: float = 0.05) -> float:
+    """Events that a two-sided log-rank test of two equal arms needs if hazards are proportional.
+
+    Schoenfeld, Biometrika 1981;68:316. ``inf`` if the hazard ratio is 1, ``nan`` if it is unknown.
+    """
+    if ratio == 1 or not 0 < ratio < math.inf:
+        return math.inf if ratio == 1 else math.nan
+    normal = NormalDist()
+    return 4 * ((normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) / math.log(ratio)) ** 2
+
+
 class PowerStudy:
-    """Two arms, simulated once for many patients; trials are drawn from them.
+    """Two arms of equal size, simulated once with many patients. Trials are drawn from them.
 
     Args:
         card: a validated card.
-        setting: who, and how.
+        setting: population and conduct of the trial.
         treated, control: protocols.
         endpoint: ``pfs`` or ``os``.
-        accrual: months over which patients enter, evenly.
+        accrual: months over which patients enter at an even rate.
         follow_up: months from the last entry to the analysis.
-        figures: other figures than the card's own.
+        figures: figures to use instead of the card's own.
         seed: same seed, same answer.
-        pool: patients simulated per arm. Trials of up to a fifth of that many per arm can be drawn from them: in larger ones
-            the pool's own chance difference would count as an effect.
+        pool: patients simulated per arm. A trial may have up to a fifth of them per arm. In larger trials, a chance
+            difference between the pools would count as an effect.
     """
 
     def __init__(
@@ -223,33 +229,57 @@ class PowerStudy:
         seed: int = 0,
         pool: int = 6000,
     ) -> None:
+        if endpoint not in ("pfs", "os"):
+            raise TrialError(f"there is no endpoint {endpoint!r}: expected pfs or os")
+        if min(accrual, follow_up) < 0:
+            raise TrialError(f"accrual is {accrual:g} and follow_up {follow_up:g} months, expected at least 0")
+        if pool < 10:
+            raise TrialError(f"pool is {pool} patients per arm, expected at least 10")
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
-        self.most = max(2, pool // 5)
+        self.most = pool // 5
         months = accrual + follow_up
         name = {"pfs": "progression_free", "os": "overall"}[endpoint]
         used = params(card) if figures is None else figures
         arms = [
-            _arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
+            simulated_arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
             for number, protocol in enumerate((treated, control))
         ]
         self._times: list[Times] = [getattr(arm, name) for arm in arms]
 
-    def power(self, n: int, repeats: int = 300, alpha: float = 0.05, on_trial: Callable[[], None] = lambda: None) -> Power:
-        """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials."""
+    @functools.cached_property
+    def hazard_ratio(self) -> Interval:
+        """Hazard ratio of the treated arm within such a trial, by Cox regression on all simulated patients.
+
+        If hazards are not proportional, it depends on the follow-up. The interval covers chance among the simulated
+        patients.
+        """
+        rng = np.random.default_rng([self.seed, 0])
+        return hazard_ratio(*(self._drawn(times, np.arange(len(times.months)), rng) for times in self._times))
+
+    def _drawn(self, times: Times, who: NDArray[np.int64], rng: np.random.Generator) -> Times:
+        """Patients ``who`` of an arm, each followed from entry to the analysis."""
+        watched = self.follow_up + self.accrual * rng.random(len(who))
+        return Times(times.months[who], times.event[who]).until(watched)
+
+    def power(self, n: int, repeats: int = 300, alpha: float = 0.05, progress: Progress = silent) -> Power:
+        """Power of a trial with ``n`` patients per arm, from ``repeats`` simulated trials.
+
+        The test is two-sided at ``alpha``. A one-sided test at 0.025 is the same as a two-sided one at 0.05.
+        """
         if not 2 <= n <= self.most:
-            raise TrialError(f"{n} patients per arm: expected 2 to {self.most}, a fifth of those simulated")
+            raise TrialError(f"n is {n} patients per arm, expected 2 to {self.most} (a fifth of those simulated)")
+        if not 0 < alpha < 1:
+            raise TrialError(f"the significance level is {alpha:g}, expected a number between 0 and 1")
+        if repeats < 1:
+            raise TrialError(f"repeats is {repeats}, expected at least 1")
         rng = np.random.default_rng([self.seed, n])
+        critical = NormalDist().inv_cdf(alpha / 2)
         significant, events = [], []
-        for _ in range(repeats):
-            drawn = []
-            for times in self._times:
-                who = rng.integers(0, len(times.months), n)
-                watched = self.follow_up + self.accrual * rng.random(n)
-                drawn.append(Times(times.months[who], times.event[who]).until(watched))
+        for number in range(repeats):
+            drawn = [self._drawn(times, rng.integers(0, len(times.months), n), rng) for times in self._times]
             events.append(sum(int(one.event.sum()) for one in drawn))
-            better = fast_log_hazard_ratio(drawn[0], drawn[1]) < 0
-            significant.append(bool(events[-1]) and better and log_rank(*drawn) < alpha)
-            on_trial()
+            significant.append(log_rank_z(*drawn) < critical)
+            progress(f"trials, {n} patients per arm", number + 1, repeats)
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
     def sample_size(
@@ -257,25 +287,32 @@ class PowerStudy:
         power: float = 0.8,
         repeats: int = 300,
         alpha: float = 0.05,
-        on_trial: Callable[[], None] = lambda: None,
+        progress: Progress = silent,
     ) -> Power:
-        """The smallest trial (to within 3%) that reaches ``power``.
+        """The smallest trial (within 3%, and up to the chance of ``repeats`` trials) that reaches ``power``.
 
         Raises:
-            TrialError: if a fifth of the pool per arm is too few.
+            TrialError: if a fifth of the pool per arm is too few, or if ``repeats`` are too few to show such a power.
         """
         if not 0 < power < 1:
-            raise TrialError(f"a power of {power:g}: expected a number between 0 and 1")
+            raise TrialError(f"power is {power:g}, expected a number between 0 and 1")
+        if repeats * (1 - power) < 1 - 1e-9:
+            fewest = math.ceil(1 / (1 - power) - 1e-6)
+            raise TrialError(f"{repeats} simulated trials cannot show a power of {power:g}: expected at least {fewest}")
         low, high = 2, min(50, self.most)
-        found = self.power(high, repeats, alpha, on_trial)
+        found = self.power(high, repeats, alpha, progress)
         while found.power.value < power:
             if high >= self.most:
-                raise TrialError(f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}")
+                ratio = self.hazard_ratio
+                raise TrialError(
+                    f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}: the hazard ratio "
+                    f"within such a trial is {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                )
             low, high = high, min(2 * high, self.most)
-            found = self.power(high, repeats, alpha, on_trial)
+            found = self.power(high, repeats, alpha, progress)
         while high - low > max(1, 0.03 * high):
             middle = (low + high) // 2
-            tried = self.power(middle, repeats, alpha, on_trial)
+            tried = self.power(middle, repeats, alpha, progress)
             if tried.power.value >= power:
                 high, found = middle, tried
             else:
@@ -287,12 +324,12 @@ class PowerStudy:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What an uncertain parameter does to an arm's result.
+class ParameterEffect:
+    """The effect of an uncertain parameter on an arm's result.
 
     Attributes:
         name: the parameter.
-        low, high: the result with the parameter at the 2.5% and the 97.5% point of the ensemble, all others at the card's.
+        low, high: the result with the parameter at the 2.5% and the 97.5% point of the ensemble, all others as on the card.
         first, total: share of the result's variance that it explains alone, and with its interactions (Sobol).
     """
 
@@ -304,15 +341,15 @@ class Effect:
 
 
 class Sensitivity:
-    """How an arm's result hangs on the figures that we are unsure of. All runs share patients and chance.
+    """How an arm's result depends on uncertain figures. All runs share patients and chance.
 
     Args:
         card: a validated card.
-        setting: who, and how.
+        setting: population and conduct of the trial.
         protocol: the arm.
         ensemble: what is uncertain, and how much.
-        outcome: which result.
-        n: patients.
+        outcome: one of :data:`OUTCOMES`.
+        n: number of patients.
         seed: same seed, same answer.
         months: follow-up.
     """
@@ -350,15 +387,15 @@ class Sensitivity:
 
     def _run(self, x: NDArray[np.float64]) -> float:
         figures = params(with_figures(self._card, figures_at(self._parameters, x)))
-        arm = _arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
+        arm = simulated_arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
         if self._outcome in ("pfs_months", "os_months"):
             times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
             return float(np.sort(times.months)[(len(times.months) - 1) // 2])
         estimate: Interval = getattr(arm, self._outcome)
         return estimate.value
 
-    def one_at_a_time(self, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
-        """Each parameter moved by itself; the one that matters most first."""
+    def one_at_a_time(self, progress: Progress = silent) -> list[ParameterEffect]:
+        """Move each parameter by itself. The one that matters most comes first."""
         rows = []
         for index, one in enumerate(self._parameters):
             ends = []
@@ -366,22 +403,22 @@ class Sensitivity:
                 x = np.zeros(len(self._parameters))
                 x[index] = bound
                 ends.append(self._run(x))
-                on_run()
-            rows.append(Effect(one.name, ends[0], ends[1]))
+            progress("figures moved one at a time", index + 1, len(self._parameters))
+            rows.append(ParameterEffect(one.name, ends[0], ends[1]))
         return sorted(rows, key=lambda row: -abs(row.high - row.low))
 
-    def everything_at_once(self, samples: int = 32, most: int = 12, on_run: Callable[[], None] = lambda: None) -> list[Effect]:
-        """Sobol indices by SALib, of the ``most`` parameters that matter most one at a time.
+    def everything_at_once(self, samples: int = 32, most: int = 12, progress: Progress = silent) -> list[ParameterEffect]:
+        """Sobol indices (by SALib) of the ``most`` parameters that matter most one at a time.
 
         Args:
             samples: base samples, a power of 2; ``samples * (most + 2)`` runs.
-            most: parameters.
-            on_run: called after each run, those of :meth:`one_at_a_time` included.
+            most: number of parameters.
+            progress: told after each run, including those of :meth:`one_at_a_time`.
         """
         from SALib.analyze import sobol
         from SALib.sample import sobol as sampler
 
-        alone = self.one_at_a_time(on_run)[:most]
+        alone = self.one_at_a_time(progress)[:most]
         chosen = [self.names.index(row.name) for row in alone]
         problem = {"num_vars": len(chosen), "names": [row.name for row in alone], "bounds": self._bounds[chosen].tolist()}
         points = sampler.sample(problem, samples, calc_second_order=False, seed=self._seed)
@@ -390,11 +427,11 @@ class Sensitivity:
             x = np.zeros(len(self._parameters))
             x[chosen] = point
             results.append(self._run(x))
-            on_run()
+            progress("figures moved together", len(results), len(points))
         values = np.array(results)
         if values.std() == 0:
-            return [Effect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
+            return [ParameterEffect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
         found = sobol.analyze(problem, values, calc_second_order=False, seed=self._seed)
         rows = zip(alone, found["S1"], found["ST"], strict=True)
-        effects = [Effect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
+        effects = [ParameterEffect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
         return sorted(effects, key=lambda row: -row.total)

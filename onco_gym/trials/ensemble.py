@@ -1,13 +1,12 @@
-"""What we do not know, carried along: sets of figures that fit the published arms about as well as the card's own.
+"""Ensembles: sets of figures that fit the published arms about as well as the card's own.
 
 Around the fitted card, the published figures pin some directions of parameter space and leave others free. Members are drawn
-from the normal approximation of the fit (the inverse of its Gauss-Newton matrix), simulated, and kept if as many published
-95% intervals hold as under the card's own figures, but for a few.
+from the normal approximation of the fit (the inverse of its Gauss-Newton matrix) and simulated. A member is kept if it meets
+almost as many published 95% intervals as the card's own figures.
 """
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as File
 
@@ -18,17 +17,18 @@ from onco_gym.cards import Card
 from onco_gym.cards.folder import kept_beside
 from onco_gym.cards.scenarios import Params, params
 from onco_gym.foundation.files import replacing
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.trials.arms import TrialError
-from onco_gym.trials.calibration import PULL, ROBUST, Fit, Panel, Seen
-from onco_gym.trials.parameters import Parameter, figures_at, parameters, with_figures
+from onco_gym.trials.calibration import PULL, ROBUST, ArmPanel, ArmSeen, Fit
+from onco_gym.trials.parameters import Parameter, figures_at, fitted_parameters, with_figures
 
 MEMBERS = 24
 ALLOWED = 0.05
-"""Share of the published intervals that a member may miss beyond those that the card's own figures miss."""
+"""Share of the published intervals that a member may miss in addition to those that the card itself misses."""
 
 
 class StaleError(TrialError):
-    """An ensemble that was drawn around other figures than the card now has."""
+    """The card's figures have changed since its ensemble was drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Ensemble:
         return [params(with_figures(card, figures_at(self.parameters, row))) for row in self.offsets]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON."""
+        """Write the ensemble as JSON."""
         rows = {one.name: [sum(one.start), *np.round(self.offsets[:, i], 3).tolist()] for i, one in enumerate(self.parameters)}
         File(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -57,7 +57,7 @@ class Ensemble:
 
 
 def ensemble_file(card: str | os.PathLike[str]) -> File:
-    """Where the ensemble of a card is kept: in ``ensembles`` beside it."""
+    """The file of a card's ensemble, in ``ensembles`` beside the card."""
     return kept_beside(card, "ensembles", ".json")
 
 
@@ -73,21 +73,21 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
         return None
     try:
         rows = {str(name): np.array(values, float) for name, values in json.loads(file.read_text()).items()}
-        known = parameters(card)
+        known = fitted_parameters(card)
         if {one.name: float(f"{sum(one.start):.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
-            raise StaleError(f"{file}: was drawn around other figures; onco-gym calibrate CARD --ensemble draws it anew")
+            raise StaleError(f"{file} was drawn around other figures; draw it again with onco-gym calibrate CARD --ensemble")
         offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
     except (OSError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
         if isinstance(error, TrialError):
             raise
-        raise TrialError(f"{file}: is not an ensemble: {error}") from None
+        raise TrialError(f"{file} is not an ensemble: {error}") from None
     if not offsets.size or not np.isfinite(offsets).all() or np.abs(offsets).max() > 50:
-        raise TrialError(f"{file}: is not an ensemble: its numbers are empty or out of range")
+        raise TrialError(f"{file} is not an ensemble: its numbers are empty or out of range")
     return Ensemble(tuple(known), offsets)
 
 
-def covered(panel: Panel, seen: list[Seen]) -> float:
-    """Share of published 95% intervals (medians) that the simulated figures lie in."""
+def covered(panel: ArmPanel, seen: list[ArmSeen]) -> float:
+    """Share of the published 95% intervals of medians that contain the simulated figure."""
     hits = []
     for arm, one in zip(panel.arms, seen[: len(panel.arms)], strict=True):
         for interval, times in ((arm.pfs_interval, one.progression_free), (arm.os_interval, one.overall)):
@@ -102,25 +102,25 @@ def draw_ensemble(
     n: int = 400,
     seed: int = 0,
     members: int = MEMBERS,
-    on_step: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> Ensemble:
-    """Draw an ensemble around a fitted card. ``on_step`` is called once per parameter and once per member.
+    """Draw an ensemble around a fitted card.
 
     Args:
         card: a fitted card.
         n: patients screened for each arm.
         seed: same card, same seed, same ensemble.
-        members: how many.
-        on_step: for a progress bar.
-        engine: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are tried here, one by one.
-        address: of a running cluster; as there.
+        members: number of members.
+        progress: told after every parameter and every member.
+        workers, address: where each parameter is moved; see :func:`onco_gym.foundation.workers.spread`. Members are simulated
+            in this process, one by one.
     """
-    fit = Fit(card, n, seed, engine, address)
+    fit = Fit(card, n, seed, workers, address)
     centre = fit.position.x
     base = fit.look(centre)
-    jacobian = fit.jacobian(centre, base, on_step)
+    jacobian = fit.jacobian(centre, base, progress)
     weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
     precision = jacobian.T @ (weight[:, None] * jacobian) + max(PULL, 0.5) ** 2 * np.eye(len(centre))
     spread = np.linalg.cholesky(np.linalg.inv(precision))
@@ -134,7 +134,7 @@ def draw_ensemble(
         if scale < 0.05 or covered(fit.panel, fit.look(offset)[1]) >= floor:
             kept.append(offset)
             found += 1
-            on_step()
-        if tried >= 12 and found < tried / 4:  # too bold: most draws leave the published intervals
+            progress("members of the ensemble", len(kept), members)
+        if tried >= 12 and found < tried / 4:  # steps are too large: most draws leave the published intervals
             scale, tried, found = 0.7 * scale, 0, 0
     return Ensemble(tuple(fit.parameters), np.stack(kept))

@@ -1,4 +1,4 @@
-"""The figures of a card that calibration may move: where they stand, how they move, and within which bounds."""
+"""The figures of a card that calibration may move: their places, how they move, and their bounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from onco_gym.cards.scenarios import Params, params
 from onco_gym.trials.arms import Candidates
 
 Path = tuple[str | int, ...]
-"""Where a figure stands in a card: table, row's name, key, and what is below it; cases by their number."""
+"""The place of a figure in a card: table, name of the row, key, and anything below it. Cases have numbers."""
 
 ABSENT = 0.1
-"""Sensitivity up to which a target counts as absent; such figures are knowledge, and do not move."""
+"""A target with at most this sensitivity counts as absent. Such figures are knowledge and do not move."""
 NOWHERE = -7.9
-"""log10 fraction up to which a clone counts as irrelevant to a subgroup; such figures do not move."""
+"""A clone with at most this log10 fraction is irrelevant to a subgroup. Such figures do not move."""
 
 
 STRONG = 0.8
-"""Share of kill escaped from which a clone counts as resistant: it stays so, and others do not become so."""
+"""A clone that escapes at least this share of kill counts as resistant. The fit does not change which clones do."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Parameter:
 
     Attributes:
         name: for reports.
-        paths: where it stands.
+        paths: its places in the card.
         start: its values there, before fitting.
-        law: ``factor``: multiplied. ``shift``: added to (figures that are logarithms, or may be 0). ``rest``: what is left
-            to 1 is multiplied (shares near 1).
+        law: how it moves. ``factor`` multiplies it. ``shift`` adds to it (figures that are logarithms or may be 0). ``rest``
+            multiplies its distance from 1 (shares near 1).
         scale: what one unit of the fit means: the logarithm of a factor, or a shift.
         low, high: bounds.
     """
@@ -60,11 +60,11 @@ class Parameter:
         return start * factor if self.law == "factor" else 1 - max(1 - start, 0.03) * factor
 
 
-def parameters(card: Card) -> list[Parameter]:
+def fitted_parameters(card: Card) -> list[Parameter]:
     """Every parameter of ``card``.
 
-    One drug has one kill per mechanism: regimens with equal kill by a mechanism share the drug, and move together. Where the
-    card says that one subgroup is less sensitive than another, the order is knowledge, and is kept.
+    One drug has one kill per mechanism: regimens with equal kill by a mechanism share the drug and move together. If the
+    card says that one subgroup is less sensitive than another, this order is knowledge and is kept.
     """
     return [*_kills(card), *_sensitivities(card), *_clones(card), *_disease(card)]
 
@@ -92,9 +92,9 @@ def _kills(card: Card) -> Iterator[Parameter]:
 
 
 def _sensitivities(card: Card) -> Iterator[Parameter]:
-    """Of each mechanism: its spread, and the sensitivities where the target is present.
+    """The spread of each mechanism, and its sensitivities where the target is present.
 
-    The case nearest to 1 is the reference, which the kill stands for; it does not move, and no other crosses it.
+    The case nearest to 1 is the reference for the kill. It does not move, and no other case crosses it.
     """
     direct = [mechanism for mechanism in card.mechanisms if mechanism.kind != "immune" and mechanism.spread > 0]
     if direct:
@@ -171,7 +171,7 @@ def _disease(card: Card) -> Iterator[Parameter]:
 
 
 def with_figures(card: Card, figures: Mapping[Path, float]) -> Card:
-    """``card`` with other figures; not validated again, since only numbers within bounds change."""
+    """``card`` with other figures. It is not validated again, because only numbers within bounds change."""
     node: Any = card
     for path, value in figures.items():
         node = _replaced(node, path, value)
@@ -198,7 +198,7 @@ def figures_at(moved: Sequence[Parameter], x: NDArray[np.float64]) -> dict[Path,
 
 
 def write_figures(document: Any, figures: Mapping[Path, float]) -> None:
-    """Put figures, to four significant digits, into a card's TOML document, which is edited in place."""
+    """Write figures, to four significant digits, into a card's TOML document, in place."""
     for path, value in figures.items():
         node, plain = document, list(path)
         if plain[-1] == "value" and not isinstance(_child(document, plain[:-2]), list):
@@ -214,7 +214,7 @@ def _child(node: Any, steps: Sequence[str | int]) -> Any:
     return node
 
 
-# ------------------------------------------------------------------------------------------------ who reads which figure
+# ------------------------------------------------------------------------------------------------ what arms depend on
 
 
 def reads(card: Card, candidates: Candidates) -> Params:

@@ -1,4 +1,4 @@
-"""Pictures of trials: Kaplan-Meier curves with those at risk, and simulated against published figures."""
+"""Pictures of trials: Kaplan-Meier curves with numbers at risk, and simulated against published figures."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure to ``path``; the ending says the format."""
+    """Write a figure to ``path``. The suffix sets the format."""
     with replacing(path) as temporary:
         figure.savefig(temporary, format=Path(path).suffix.lstrip(".") or "png")
 
@@ -43,9 +43,8 @@ def kaplan_meier(result: TrialResult, title: str) -> Any:
     figure = _figure(12, 5.2 + 0.25 * len(result.arms))
     (top, below) = figure.subplots(2, 2, height_ratios=(4.2, 0.35 + 0.28 * len(result.arms)), squeeze=False)
     panels = (("Progression-free survival", "progression_free"), ("Overall survival", "overall"))
-    for axes, risk, (name, attribute), ratios in zip(
-        top, below, panels, (result.pfs_hazard_ratios, result.os_hazard_ratios), strict=True
-    ):
+    both = result.hazard_ratios("pfs"), result.hazard_ratios("os")
+    for axes, risk, (name, attribute), ratios in zip(top, below, panels, both, strict=True):
         step = max(6.0, 6.0 * np.ceil(result.months / 60))
         ticks = np.arange(0, result.months + 0.1, step)
         for index, arm in enumerate(result.arms):
@@ -67,7 +66,8 @@ def kaplan_meier(result: TrialResult, title: str) -> Any:
         risk.set_title("at risk", fontsize=8, loc="left")
         for side in risk.spines.values():
             side.set_visible(False)
-    figure.suptitle(f"{title}\n{NOTE}", fontsize=9)
+    included = f"95% intervals of hazard ratios (HR) include {result.included}. " if len(result.arms) > 1 else ""
+    figure.suptitle(f"{title}\n{included}95% bands of curves include chance only.\n{NOTE}", fontsize=9)
     return figure
 
 
@@ -128,7 +128,7 @@ def _cross(axes: Any, row: Reproduction, x: float, across: Sequence[float], y: f
 
 
 def published_panels(rows: Sequence[Reproduction], trials: Sequence[str], title: str) -> Any:
-    """Simulated curves of some trials, with the published medians and landmarks drawn in."""
+    """Simulated curves of some trials, with the published medians and landmarks."""
     columns = 4
     chosen = [(trial, attribute) for trial in trials for attribute in ("progression_free", "overall")]
     figure = _figure(14, 3.1 * int(np.ceil(len(chosen) / columns)))

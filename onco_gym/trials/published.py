@@ -1,4 +1,4 @@
-"""The published arms of a card, simulated, and how far they are from what was published."""
+"""Simulate the published arms of a card and compare them with what was published."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,15 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Params
 from onco_gym.cards.scenarios import params as params_of
 from onco_gym.cards.schema import Arm
+from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import spread
-from onco_gym.trials.arms import Setting, run_arm
-from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, summarise
+from onco_gym.trials.arms import Setting
+from onco_gym.trials.statistics import ArmResult, Interval, Times, hazard_ratio, simulated_arm
 
 FOLLOW_UP = 84.0
-"""Months that published arms are followed in simulation."""
+"""Months of follow-up in simulations of published arms."""
 LATEST = 72.0
-"""Months after which tails are not looked at."""
+"""Tails are not compared beyond this many months."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Reproduction:
     Attributes:
         arm: as published.
         result: as simulated.
-        pfs_hazard_ratio, os_hazard_ratio: simulated, where one is published.
+        pfs_hazard_ratio, os_hazard_ratio: simulated, if one is published.
         tail: see :func:`tail_of`.
     """
 
@@ -62,7 +63,7 @@ class Figure:
 
 
 def setting_of(arm: Arm) -> Setting:
-    """Who was in a published arm, and how it was run."""
+    """The population and conduct of a published arm."""
     return Setting(arm.population, arm.prior, arm.scan_weeks)
 
 
@@ -75,10 +76,10 @@ def control_of(card: Card, arm: Arm) -> Arm | None:
 
 
 def tail_of(card: Card, arm: Arm) -> tuple[float, float] | None:
-    """Where a curve must have come down, and to what: (months, share free of progression), or None where that is not known.
+    """How far a curve must have fallen: (months, share free of progression), or None if that is not known.
 
-    Without immunotherapy, published curves lie near the exponential one of the same median, or below it, at four medians. A
-    fatter tail needs a published landmark that says so, beyond two medians.
+    At four medians, published curves without immunotherapy lie near or below the exponential curve of the same median. A
+    fatter tail needs a published landmark beyond two medians.
     """
     first = arm.protocol.split(">")[0].split("(")[0].strip()
     kill = next(regimen.kill for regimen in card.regimens if regimen.name == first)
@@ -103,8 +104,8 @@ def reproduce(
     seed: int = 0,
     params: Params | None = None,
     arms: Sequence[Arm] | None = None,
-    on_arm: Callable[[], None] = lambda: None,
-    engine: str = "local",
+    progress: Progress = silent,
+    workers: str = "local",
     address: str | None = None,
 ) -> list[Reproduction]:
     """Simulate published arms of a card with ``n`` patients each. Arms of a trial share patients and chance.
@@ -113,15 +114,14 @@ def reproduce(
         card: a validated card.
         n: patients enrolled in each arm.
         seed: same seed, same result.
-        params: other figures than the card's own.
-        arms: which of its arms; by default all.
-        on_arm: called after each arm.
-        engine: where the arms are simulated; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
-        address: of a running cluster; as there.
+        params: figures to use instead of the card's own.
+        arms: arms of the card; by default all.
+        progress: told after each arm.
+        workers, address: where the arms are simulated; see :func:`onco_gym.foundation.workers.spread`. The result is the same.
     """
     figures = params_of(card) if params is None else params
     chosen = list(card.arms if arms is None else arms)
-    found = spread(partial(_simulated, card, figures, n, seed), chosen, engine, address, lambda *_: on_arm())
+    found = spread(partial(_simulated, card, figures, n, seed), chosen, workers, address, progress, "published arms")
     results = {id(arm): result for arm, result in zip(chosen, found, strict=True)}
     rows = []
     for arm in chosen:
@@ -137,13 +137,12 @@ def reproduce(
 
 
 def _simulated(card: Card, figures: Params, n: int, seed: int, arm: Arm) -> ArmResult:
-    """One arm, in whatever process."""
-    course = run_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
-    return summarise(card, arm.protocol, course, FOLLOW_UP, arm.scan_weeks[0])
+    """Simulate one arm. This runs in any process."""
+    return simulated_arm(card, figures, setting_of(arm), arm.protocol, n, seed, FOLLOW_UP)
 
 
 def relative_error(published: float | None, times: Times) -> float | None:
-    """Simulated over published median, less 1; None where nothing is published or it lies beyond follow-up."""
+    """Simulated over published median, minus 1. None if no median is published or it lies beyond follow-up."""
     if published is None or published > 0.95 * FOLLOW_UP:
         return None
     median = times.median().value
@@ -203,7 +202,7 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
 
 
 def as_rows(rows: Sequence[Reproduction]) -> list[dict[str, Any]]:
-    """Simulated beside published in plain numbers; None for what was not published or not reached."""
+    """Simulated and published figures in plain numbers. None means not published or not reached."""
 
     def pair(simulated: float | None, published: float | None) -> dict[str, float | None]:
         seen = round(simulated, 4) if simulated is not None and math.isfinite(simulated) else None

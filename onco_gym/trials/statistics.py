@@ -1,4 +1,4 @@
-"""What a paper reports of a trial: survival curves and medians, hazard ratios, rates, each with a 95% interval."""
+"""What a paper reports about a trial: survival curves and medians, hazard ratios and rates, each with a 95% interval."""
 
 import functools
 import math
@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
+from onco_gym.cards.scenarios import Params
 from onco_gym.foundation.intervals import Interval, mean, rate
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
-from onco_gym.trials.arms import ArmCourse
+from onco_gym.trials.arms import ArmCourse, Setting, first_scan, run_arm
 
 RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
 2009;45:228)."""
+LIMIT = 4.0
+"""Log hazard ratio, up or down, at which :func:`fast_log_hazard_ratio` stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +27,8 @@ class Times:
     """Times to an event.
 
     Attributes:
-        months: (n,) time of the event, or until which there was none.
-        event: (n,) whether it happened.
+        months: (n,) time of the event or of censoring.
+        event: (n,) whether the event happened.
     """
 
     months: NDArray[np.float64]
@@ -40,18 +43,20 @@ class Times:
 
     def median(self) -> Interval:
         """Kaplan-Meier median in months, with the interval of Brookmeyer and Crowley (log-log)."""
-        from lifelines.utils import median_survival_times
+        from lifelines.utils import median_survival_times, qth_survival_time
 
         table: Any = median_survival_times(self.kaplan_meier.confidence_interval_survival_function_)
         bounds = table.to_numpy().ravel()
-        return Interval(float(self.kaplan_meier.median_survival_time_), float(bounds.min()), float(bounds.max()))
+        # A curve that falls to one half has reached the median, even if rounding leaves it a little above.
+        value = qth_survival_time(0.5 + 1e-9, self.kaplan_meier.survival_function_)
+        return Interval(float(value), float(bounds.min()), float(bounds.max()))
 
     def curve(self, months: NDArray[np.float64]) -> NDArray[np.float64]:
         """(len(months),) share without the event, by Kaplan-Meier."""
         return np.asarray(self.kaplan_meier.predict(months), float).reshape(-1)
 
     def until(self, months: Any) -> "Times":
-        """The same, followed only until ``months`` (a number, or (n,) one per patient)."""
+        """The same times with follow-up cut at ``months`` (a number, or (n,) one per patient)."""
         late = self.months > months
         return Times(np.minimum(self.months, months), self.event & ~late)
 
@@ -65,7 +70,7 @@ class ArmResult:
         n: patients enrolled.
         progression_free, overall: survival times.
         response, disease_control: share with a confirmed response, and with that or no progression at the first scan.
-        grade3, discontinuation: share with a grade 3+ event, and who stopped a regimen for toxicity, before progression.
+        grade3, discontinuation: share with a grade 3+ event, and share who stopped a regimen for toxicity, before progression.
         qalys: quality-adjusted life years within follow-up, mean per patient.
         responded, controlled, severe, stopped: (n,) bool, patient by patient.
         quality: (n,) quality-adjusted life years.
@@ -112,10 +117,18 @@ def summarise(card: Card, name: str, course: ArmCourse, months: float, first_sca
     )
 
 
+def simulated_arm(
+    card: Card, figures: Params, setting: Setting, protocol: str, n: int, seed: int = 0, months: float = 60.0
+) -> ArmResult:
+    """Simulate an arm and summarise it. The arguments are those of :func:`onco_gym.trials.arms.run_arm`."""
+    course = run_arm(card, figures, setting, protocol, n, seed, months)
+    return summarise(card, protocol, course, months, first_scan(card, setting))
+
+
 def hazard_ratio(treated: Times, control: Times) -> Interval:
     """Hazard ratio of ``treated`` against ``control`` by Cox regression (Efron's method for ties).
 
-    The interval is that of independent arms. Under common random numbers it is wider than it need be.
+    The interval assumes independent arms. It is wider than necessary if the arms share patients and chance.
     """
     events = int(treated.event.sum()), int(control.event.sum())
     if not all(events):
@@ -144,19 +157,30 @@ def hazard_ratio(treated: Times, control: Times) -> Interval:
 
 def log_rank(one: Times, other: Times) -> float:
     """p-value of the log-rank test, two-sided."""
-    from lifelines.statistics import logrank_test
+    return math.erfc(abs(log_rank_z(one, other)) / math.sqrt(2))
 
-    return float(logrank_test(one.months, other.months, one.event, other.event).p_value)
+
+def log_rank_z(one: Times, other: Times) -> float:
+    """Standardised log-rank statistic, below 0 if ``one`` has fewer events than expected without a difference.
+
+    Ties have the hypergeometric variance. Without events the statistic is 0.
+    """
+    months, event = np.concatenate([one.months, other.months]), np.concatenate([one.event, other.event])
+    at, events = np.unique(months[event], return_counts=True)
+    risk = len(months) - np.searchsorted(np.sort(months), at)
+    share = (len(one.months) - np.searchsorted(np.sort(one.months), at)) / risk
+    variance = float(np.sum(events * share * (1 - share) * (risk - events) / np.maximum(risk - 1, 1)))
+    return (float(one.event.sum()) - float(np.sum(events * share))) / math.sqrt(variance) if variance > 0 else 0.0
 
 
 def fast_log_hazard_ratio(treated: Times, control: Times, turns: int = 8) -> float:
-    """Log hazard ratio by Cox regression with Breslow's ties: the same within a few percent, a hundred times faster."""
+    """Log hazard ratio by Cox regression with Breslow's ties: within a few percent of Efron's, a hundred times faster."""
     months = np.concatenate([treated.months, control.months])
     event = np.concatenate([treated.event, control.event])
     group = np.repeat([1.0, 0.0], [len(treated.months), len(control.months)])
     order = np.argsort(-months, kind="stable")
     months, event, group = months[order], event[order], group[order]
-    ends = np.searchsorted(-months, -months, side="right") - 1  # the last of each set of ties: all at risk then
+    ends = np.searchsorted(-months, -months, side="right") - 1  # the last of each set of ties: everybody up to it is at risk
     ones = np.cumsum(group)[ends][event]
     zeros = np.cumsum(1 - group)[ends][event]
     wanted = float(group[event].sum())
@@ -166,5 +190,5 @@ def fast_log_hazard_ratio(treated: Times, control: Times, turns: int = 8) -> flo
         information = float((share * (1 - share)).sum())
         if information < 1e-9:
             break
-        beta = min(max(beta + min(max((wanted - float(share.sum())) / information, -1.0), 1.0), -4.0), 4.0)
+        beta = min(max(beta + min(max((wanted - float(share.sum())) / information, -1.0), 1.0), -LIMIT), LIMIT)
     return beta

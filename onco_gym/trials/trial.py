@@ -1,8 +1,8 @@
-"""A trial: arms side by side in one population, with the uncertainty of chance and of what we do not know."""
+"""Run a trial: arms side by side in one population, with intervals for chance and for uncertain figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,14 @@ from onco_gym.cards import Card
 from onco_gym.cards.load import digest
 from onco_gym.cards.scenarios import Params
 from onco_gym.cards.scenarios import params as params_of
-from onco_gym.trials.arms import Setting, TrialError, first_scan, run_arm
-from onco_gym.trials.statistics import ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, summarise
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.trials.arms import Setting, TrialError
+from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, simulated_arm
 
 RESAMPLES = 40
-"""Times that the patients are drawn again with replacement, for the uncertainty of chance."""
+"""Bootstrap samples of the patients, for the uncertainty of chance."""
 FEW = 400
-"""Patients per arm with whom other figures than the card's own are tried."""
+"""Patients per arm for simulations with the figures of an ensemble."""
 FIGURES = ("pfs_months", "os_months", "response", "disease_control", "grade3", "discontinuation", "qalys")
 RATIOS = ("pfs_hazard_ratio", "os_hazard_ratio")
 MULTIPLIED = np.array([name.endswith(("months", "ratio")) for name in (*FIGURES, *RATIOS)])
@@ -26,17 +27,17 @@ SHARES = np.array([name not in ("pfs_months", "os_months", "qalys", *RATIOS) for
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """What a trial found.
+    """The result of a trial.
 
     Attributes:
         card, digest: the card's id and fingerprint.
-        setting: who, and how the trial was run.
+        setting: population and conduct of the trial.
         n, seed, months, independent: patients per arm, seed, follow-up, whether arms had patients of their own.
-        arms: results, in the order asked for. The last is the one that the others are compared with.
-        pfs_hazard_ratios, os_hazard_ratios: of each arm but the last against the last.
-        uncertainty: per arm, figure by figure, the 95% interval that includes the uncertainty of the card's figures;
-            empty where the card has no ensemble.
-        ratio_uncertainty: the same for the hazard ratios.
+        arms: results, in the order given. The others are compared with the last.
+        pfs_hazard_ratios, os_hazard_ratios: of each arm except the last, against the last.
+        uncertainty: for each arm, figure to 95% interval that includes the uncertainty of the card's figures;
+            empty without an ensemble.
+        ratio_uncertainty: the same for the hazard ratios. :meth:`hazard_ratios` returns the ratios with the interval to show.
     """
 
     card: str
@@ -52,6 +53,18 @@ class TrialResult:
     uncertainty: tuple[dict[str, tuple[float, float]], ...]
     ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
 
+    def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Interval, ...]:
+        """Hazard ratio of each arm except the last, against the last. :attr:`included` says what the intervals include."""
+        name = f"{endpoint}_hazard_ratio"
+        found: tuple[Interval, ...] = getattr(self, f"{name}s")
+        pairs = zip(found, self.ratio_uncertainty, strict=True)
+        return tuple(Interval(one.value, *wider.get(name, (one.low, one.high))) for one, wider in pairs)
+
+    @property
+    def included(self) -> str:
+        """What the 95% intervals of the trial include, in words."""
+        return "chance and uncertain figures of the card" if any(self.uncertainty) else "chance only"
+
 
 def run_trial(
     card: Card,
@@ -62,41 +75,48 @@ def run_trial(
     months: float = 60.0,
     independent: bool = False,
     ensemble: Sequence[Params] = (),
-    on_arm: Callable[[], None] = lambda: None,
+    progress: Progress = silent,
 ) -> TrialResult:
     """Run a trial.
 
     Args:
         card: a validated card.
-        setting: who, and how it is run.
-        protocols: one sequence of regimens per arm; the last arm is the one to compare with.
+        setting: population and conduct of the trial.
+        protocols: one sequence of regimens per arm; the others are compared with the last.
         n: patients enrolled in each arm.
         seed: same seed, same trial.
         months: follow-up of every patient.
-        independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance:
-            differences are then the treatments'.
-        ensemble: other figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
-        on_arm: called after each simulated arm: ``(2 + len(ensemble)) * len(protocols)`` times with an ensemble.
+        independent: give every arm patients of its own, as randomisation does. By default arms share patients and chance,
+            so that they differ only in treatment.
+        ensemble: other sets of figures that fit as well (:class:`onco_gym.trials.ensemble.Ensemble`), for the intervals.
+        progress: told after each simulated arm.
 
     Raises:
-        TrialError: for a population, a regimen or a figure that cannot be used.
+        TrialError: if the population, a regimen or a number is invalid.
     """
     if not protocols:
         raise TrialError("a trial needs at least one arm")
     if n < 2:
         raise TrialError(f"a trial needs at least two patients per arm, not {n}")
 
+    total, done = len(protocols) * (2 + len(ensemble) if ensemble else 1), 0
+
     def results(figures: Params, patients: int) -> list[ArmResult]:
+        nonlocal done
         rows = []
         for index, protocol in enumerate(protocols):
             own = seed + (index * 1_000_003 if independent else 0)
-            course = run_arm(card, figures, setting, protocol, patients, own, months)
-            rows.append(summarise(card, protocol, course, months, first_scan(card, setting)))
-            on_arm()
+            rows.append(simulated_arm(card, figures, setting, protocol, patients, own, months))
+            done += 1
+            progress("arms", done, total)
         return rows
 
     arms = results(params_of(card), n)
     *others, last = arms
+    exact = {
+        "pfs_hazard_ratio": [hazard_ratio(arm.progression_free, last.progression_free) for arm in others],
+        "os_hazard_ratio": [hazard_ratio(arm.overall, last.overall) for arm in others],
+    }
     figures: list[dict[str, tuple[float, float]]] = [{} for _ in arms]
     ratios: list[dict[str, tuple[float, float]]] = [{} for _ in others]
     if ensemble:
@@ -106,12 +126,18 @@ def run_trial(
         chance = [_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)]
         spread = np.sort(np.concatenate([_apply(move, np.stack(chance)) for move in moved]), axis=0)
         low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
-        width = len(FIGURES) + 2
-        for i in range(len(arms)):
-            bounds = list(zip(low[i * width :].tolist(), high[i * width :].tolist(), strict=True))
-            figures[i] = dict(zip(FIGURES, bounds, strict=False))
-            if i < len(others):
-                ratios[i] = dict(zip(RATIOS, bounds[len(FIGURES) :], strict=False))
+        own, names = _points(arms), (*FIGURES, *RATIOS)
+        for i, arm in enumerate(arms):
+            place = slice(i * len(names), (i + 1) * len(names))
+            rows = dict(zip(names, np.stack([low, high, own])[:, place].T.tolist(), strict=True))
+            for name, one in _estimates(arm).items():
+                # Never narrower than chance: if few patients all respond, resampling them shows no spread.
+                figures[i][name] = min(rows[name][0], one.low), max(rows[name][1], one.high)
+            for name in RATIOS if i < len(others) else ():
+                value, (*bounds, fast) = exact[name][i].value, rows[name]
+                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
+                    # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
+                    ratios[i][name] = bounds[0] * value / fast, bounds[1] * value / fast
     return TrialResult(
         card=card.id,
         digest=digest(card),
@@ -121,11 +147,17 @@ def run_trial(
         months=months,
         independent=independent,
         arms=tuple(arms),
-        pfs_hazard_ratios=tuple(hazard_ratio(arm.progression_free, last.progression_free) for arm in others),
-        os_hazard_ratios=tuple(hazard_ratio(arm.overall, last.overall) for arm in others),
+        pfs_hazard_ratios=tuple(exact["pfs_hazard_ratio"]),
+        os_hazard_ratios=tuple(exact["os_hazard_ratio"]),
         uncertainty=tuple(figures),
         ratio_uncertainty=tuple(ratios),
     )
+
+
+def _estimates(arm: ArmResult) -> dict[str, Interval]:
+    """An arm's figures, with intervals for chance."""
+    medians = {"pfs_months": arm.progression_free.median(), "os_months": arm.overall.median()}
+    return {**medians, **{name: getattr(arm, name) for name in FIGURES[2:]}}
 
 
 def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
@@ -141,9 +173,9 @@ def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
 
 
 def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """How each member of an ensemble moves the figures (the first point has the card's own): (its values, factor or shift).
+    """How each member of an ensemble moves the figures: (its values, factor or shift). The first point is the card's own.
 
-    All share patients and chance, so that few patients show the difference. Medians and ratios move by a factor, shares and
+    All share patients and chance, so few patients suffice to show the difference. Medians and ratios move by a factor, shares and
     means by a shift.
     """
     own = points[0]
@@ -154,7 +186,7 @@ def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float
 
 
 def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(draws, values) moved. A median that only one of the two reaches is taken as the member has it."""
+    """(draws, values) after the move. A median that only one of the two reaches is the member's."""
     member, by = move
     factors = np.resize(MULTIPLIED, len(by))
     with np.errstate(invalid="ignore"):
@@ -164,7 +196,7 @@ def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray
 
 
 def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Generator) -> list[ArmResult]:
-    """The arms with patients drawn again with replacement; the same ones in all arms where arms share patients."""
+    """The arms with patients resampled. Arms that share patients draw the same ones."""
     first = rng.integers(0, arms[0].n, arms[0].n)
     rows = []
     for arm in arms:
@@ -178,13 +210,13 @@ def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Gene
 
 
 def _median(times: Times) -> float:
-    """The median where everybody is followed equally long; ``inf`` if not reached."""
+    """The median if everybody is followed equally long; ``inf`` if not reached."""
     middle = np.argsort(times.months, kind="stable")[(len(times.months) - 1) // 2]
     return float(times.months[middle]) if times.event[middle] else np.inf
 
 
 def as_json(result: TrialResult) -> dict[str, Any]:
-    """A trial in plain numbers, curves included; None for what was not reached."""
+    """A trial in plain numbers, including its curves. None means not reached."""
     grid = np.arange(0, result.months + 1e-9, 1.0)
 
     def number(value: float) -> float | None:
@@ -198,13 +230,8 @@ def as_json(result: TrialResult) -> dict[str, Any]:
 
     arms = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        estimates = {
-            "pfs_months": arm.progression_free.median(),
-            "os_months": arm.overall.median(),
-            **{name: getattr(arm, name) for name in FIGURES[2:]},
-        }
         row: dict[str, Any] = {"protocol": arm.name, "n": arm.n}
-        row.update({name: plain(value, wider.get(name)) for name, value in estimates.items()})
+        row.update({name: plain(value, wider.get(name)) for name, value in _estimates(arm).items()})
         row["curves"] = {
             "months": grid.tolist(),
             "pfs": [number(value) for value in arm.progression_free.curve(grid)],

@@ -3,9 +3,10 @@
 from onco_gym.verification.course import Cases, Course, cases, follow
 from onco_gym.verification.reasons import LostValue
 from onco_gym.verification.reconstruction import Observed, Reconstruction, misfit, reconstruct, watch
-from onco_gym.verification.records import Record, RecordError, read_record, record_episodes, write_record
+from onco_gym.verification.records import Record, read_record, record_episodes, write_record
 from onco_gym.verification.report import write_report
 from onco_gym.verification.scoring import Verification, optimal, verify
+from onco_gym.verification.solutions import Solutions
 from onco_gym.verification.solver import Effort, Plans
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
     "LostValue",
     "Reconstruction",
     "Record",
-    "RecordError",
+    "Solutions",
     "cases",
     "follow",
     "misfit",

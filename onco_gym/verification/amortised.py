@@ -1,8 +1,8 @@
-"""A network that goes from a patient to decisions: which regimens are worth trying as the next line.
+"""A network that predicts which regimens are worth trying as a patient's next line.
 
-It is trained on patients whose lines were looked for with every regimen. It sees all that is true of a patient and where their
-expected course stands, and says how good each regimen would be as the next line. With it, :func:`.solver.by_lines` tries the
-few best instead of all. A network belongs to one card and is kept beside it.
+The network is trained on patients whose lines were searched with every regimen. It sees everything that is true of a patient and
+the current state of their expected course, and predicts how good each regimen would be as the next line. With it,
+:func:`.solver.by_lines` tries the best few instead of all. A network belongs to one card and is kept beside it.
 """
 
 import functools
@@ -28,16 +28,16 @@ from onco_gym.verification.course import Cases, Sequence, advance, begin, cases
 from onco_gym.verification.solver import Shortlist, by_lines, permitted
 
 PATIENTS = 6144
-"""Patients that a network learns from; none of them is a patient of an environment."""
+"""Patients that a network learns from. None of them is a patient of an environment."""
 COHORT_SEED = 2**20 + 11
 SHARE = 7
-"""One in so many regimens is tried as the next line."""
+"""One in this many regimens is tried as the next line."""
 WIDTH = 64
 EPOCHS, BATCH, RATE = 40, 512, 2e-3
 SHARP = 0.02
-"""Value by which a regimen must be better than another to be e times as likely: what the network learns to say."""
+"""Temperature of the targets: a regimen that is better by this value is e times as likely."""
 AT_ONCE = 256
-"""Patients whose lines are looked for at once."""
+"""Patients whose lines are searched at once."""
 
 Weights = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Network:
     """See the module.
 
     Attributes:
-        card_digest: of the card whose patients it knows.
+        card_digest: the digest of the card that it was trained on.
         weights: arrays by name, float32.
     """
 
@@ -57,13 +57,13 @@ class Network:
     def shortlist(
         self, engine: Engine, who: Cases, n: int, count: int | None = None, among: NDArray[np.bool_] | None = None
     ) -> Shortlist:
-        """For :func:`.solver.by_lines`: the few regimens that are best as the next line, as far as the network knows.
+        """A shortlist for :func:`.solver.by_lines`: the regimens that the network predicts are best as the next line.
 
         Args:
             engine: the environment; its actions must be regimens.
-            who: (…, n * P) patients: P that one and the same sequence is for; the network looks at the first of them.
-            n: sequences wanted.
-            count: how many; by default a seventh of them.
+            who: (…, n * P) patients, P for each sequence; the network looks at the first of them.
+            n: number of sequences.
+            count: how many regimens; by default a seventh of them.
             among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         """
         firsts = who.take(np.arange(n) * (who.key.shape[0] // n))
@@ -84,7 +84,7 @@ class Network:
 
 
 def features(who: Cases, open_to: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(F, n) what the network sees of patients."""
+    """(F, n) features of patients."""
     patient = who.patient
     positive = (patient.growth[None], patient.sensitivity, patient.frailty[None], patient.hazard[None])
     plain = (patient.ecog[None], patient.adherence[None], patient.delay[None], patient.shown)
@@ -94,7 +94,7 @@ def features(who: Cases, open_to: NDArray[np.bool_]) -> NDArray[np.float32]:
 
 
 def where(engine: Engine, journey: Journey) -> jax.Array:
-    """(S, n) what the network sees of where expected courses stand."""
+    """(S, n) features of the current state of expected courses."""
     state = journey.state
     few = (
         state.cycle / engine.horizon,
@@ -115,7 +115,7 @@ def where(engine: Engine, journey: Journey) -> jax.Array:
 
 @jax.jit
 def _logits(weights: Weights, seen: jax.Array, now: jax.Array) -> jax.Array:
-    """(R, n) from scaled :func:`features` and :func:`where` patients stand."""
+    """(R, n) logits from scaled :func:`features` and :func:`where`."""
     hidden = jax.nn.relu(weights["seen"] @ seen + weights["now"] @ now + weights["seen_bias"][:, None])
     hidden = jax.nn.relu(weights["then"] @ hidden + weights["then_bias"][:, None])
     return weights["out"] @ hidden + weights["out_bias"][:, None]
@@ -123,7 +123,7 @@ def _logits(weights: Weights, seen: jax.Array, now: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _at(engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array) -> jax.Array:
-    """(S, n) where the courses under ``decisions`` (H, n) stand at the start of cycle ``since`` (n,)."""
+    """(S, n) the state of the courses under ``decisions`` (H, n) at the start of cycle ``since`` (n,)."""
 
     def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
         journey, kept = carry
@@ -140,13 +140,13 @@ def train(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Network:
-    """Look for the lines of patients and learn from them.
+    """Search the best lines of patients and learn from them.
 
     Args:
         engine: the environment; its actions must be regimens.
-        patients: how many.
-        seed: same card and seed, same network on the same machine.
-        progress: told after every batch of patients and every epoch.
+        patients: how many patients to learn from.
+        seed: the same card and seed give the same network on the same machine.
+        progress: called after every batch of patients and every epoch.
     """
     others = make_engine(engine.card, engine.generator.sample(patients, seed=COHORT_SEED + seed))
     rows: list[tuple[NDArray[Any], ...]] = []
@@ -163,7 +163,7 @@ def train(
             rows.append((seen[:, some], now[:, some], softmax(table[:, some] / SHARP, 0)))
 
         by_lines(others, who, count, engine.horizon, on_line=keep)
-        progress("looking for lines", start + count, patients)
+        progress("searching lines", start + count, patients)
     seen, now, target = (np.concatenate(part, 1) for part in zip(*rows, strict=True))
     mean, scale = seen.mean(1), np.maximum(seen.std(1), 1e-2)
     weights = _learned((seen - mean[:, None]) / scale[:, None], now, target, seed, progress)
@@ -177,7 +177,7 @@ def _learned(
     seed: int,
     progress: Progress,
 ) -> dict[str, NDArray[np.float32]]:
-    """Weights that give regimens the likelihood ``target`` (R, m)."""
+    """Weights trained to give regimens the probabilities ``target`` (R, m)."""
     regimens, count = target.shape
     rng = np.random.default_rng([seed, 17])
     shapes = {"seen": (WIDTH, len(seen)), "now": (WIDTH, len(now)), "then": (WIDTH, WIDTH), "out": (regimens, WIDTH)}
@@ -232,7 +232,7 @@ def read_network(path: str | os.PathLike[str]) -> Network:
         weights = {name: values.astype(np.float32) for name, values in arrays.items()}
         if set(weights) != set(_NAMES) or not all(np.isfinite(values).all() for values in weights.values()):
             raise ValueError("its arrays are not those of a network")
-    except Exception as error:  # a damaged archive raises whatever its reader trips over
+    except Exception as error:  # a damaged archive can raise anything
         raise CardError(f"{path}: is not a network: {error}") from None
     return Network(card, weights)
 
@@ -241,7 +241,7 @@ _NAMES = ("seen", "seen_bias", "now", "then", "then_bias", "out", "out_bias", "m
 
 
 def network_for(engine: Engine) -> Network | None:
-    """The network of an environment's card, or None where there is none that fits."""
+    """The network of an environment's card, or None if there is none that fits."""
     return _shipped().get(digest(engine.card))
 
 

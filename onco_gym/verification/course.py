@@ -1,8 +1,8 @@
 """The course of patients under a given sequence of decisions, and what it is worth.
 
-Three readings: *expected*, chance by its mean, which is smooth in the decisions; *sampled*, with each patient's own chance;
-*weighed*, with that chance but for death, which becomes a weight, so that a mean over few draws of chance is known well. The
-worth is the environment's own reward, but for the fairness term, which belongs to no single patient.
+Chance can be read in three ways. *Expected* replaces chance by its mean, and is smooth in the decisions. *Sampled* uses each
+patient's own chance. *Weighed* does so too, except that death becomes a weight, so that a mean over a few draws of chance is
+precise. The worth is the environment's own reward without the fairness term, which does not belong to a single patient.
 """
 
 import functools
@@ -26,7 +26,7 @@ from onco_gym.simulator.transition import Events, step
 
 QUALITY = list(TERMS).index("outcome")
 LANES = 256
-"""Patients that are followed at once."""
+"""Patients followed at once."""
 T = TypeVar("T")
 
 Reading = Literal["expected", "weighed", "sampled"]
@@ -45,11 +45,11 @@ class Cases(NamedTuple):
 
     @property
     def origin(self) -> Origin:
-        """Where their episodes begin."""
+        """The origin of their episodes."""
         return Origin(self.row, self.key)
 
     def take(self, rows: Any) -> "Cases":
-        """Some of them, or some more than once."""
+        """The patients in ``rows``, which may repeat."""
         return jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), self)
 
 
@@ -64,7 +64,7 @@ def cases_at(engine: Engine, origin: Origin) -> Cases:
 
 
 def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:
-    """(…, n * D) each patient with D other draws of chance, those of these ``numbers`` (D,), patient by patient."""
+    """(…, n * D) each patient with D other draws of chance, given by ``numbers`` (D,); patient by patient."""
     n = who.key.shape[0]
     salts = ((numbers + 1) * 0x9E3779B9 & 0xFFFFFFFF).astype(np.uint32)
     many = who.take(np.repeat(np.arange(n), len(numbers)))
@@ -74,14 +74,14 @@ def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:
 class Course(NamedTuple):
     """What happened, cycle by cycle."""
 
-    worth: Any  # (H, n) reward, the fairness term left out
+    worth: Any  # (H, n) reward without the fairness term
     quality: Any  # (H, n) quality-adjusted life years
-    alive: Any  # (H, n) at the end of the cycle, 1 or 0 if sampled, else the probability
+    alive: Any  # (H, n) at the end of the cycle: 1 or 0 if sampled, otherwise the probability
     volume: Any  # (H, n) log cm3 at the end of the cycle
     clones: Any  # (H, K, n) log cm3 at its start
-    given: Any  # (H, n) int32 regimen given: what was decided, or a pause where that could not be given
-    verdict: Any  # (H, n) int32 what the panel says of it, an index into VERDICTS
-    severe: Any  # (H, n) grade 3+ event; in the expected reading the probability
+    given: Any  # (H, n) int32 regimen given: the decision, or a pause where it could not be given
+    verdict: Any  # (H, n) int32 the panel's verdict on it, an index into VERDICTS
+    severe: Any  # (H, n) grade 3+ event; its probability in the expected reading
 
 
 def follow(engine: Engine, who: Cases, decisions: Sequence, reading: Reading = "expected") -> Course:
@@ -127,7 +127,7 @@ def advance(engine: Engine, journey: Journey, decision: jax.Array, reading: Read
 
 
 def crisp(journey: Journey) -> Journey:
-    """What the clinic would take a journey of the expected reading for."""
+    """A journey of the expected reading as the clinic would see it."""
     state = journey.state
     begun = jnp.sum(state.treatment, 0) > 0.5
     treatment = jnp.where(begun, jnp.argmax(state.treatment, 0), -1).astype(jnp.int32)
@@ -135,7 +135,7 @@ def crisp(journey: Journey) -> Journey:
 
 
 def in_parts(work: Callable[[NDArray[np.intp]], Iterable[jax.Array]], n: int, at_once: int = LANES) -> list[NDArray[Any]]:
-    """The arrays (…, n) that ``work`` makes of ``at_once`` patients at a time, joined: one shape, one compilation."""
+    """The arrays (…, n) from ``work`` on ``at_once`` patients at a time, joined. One shape needs one compilation."""
 
     def part(start: int) -> list[NDArray[Any]]:
         rows = np.resize(np.arange(start, min(start + at_once, n)), at_once)
@@ -145,7 +145,7 @@ def in_parts(work: Callable[[NDArray[np.intp]], Iterable[jax.Array]], n: int, at
 
 
 def beside(work: Callable[[int], T], starts: range) -> list[T]:
-    """``work`` on every start, on all cores: what is compiled runs outside Python's lock."""
+    """``work`` on every start, on all cores: compiled code runs outside Python's lock."""
     if len(starts) < 2:
         return [work(start) for start in starts]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -17,25 +17,25 @@ from onco_gym.verification.course import Cases, Course, Sequence
 from onco_gym.verification.solver import value_of
 
 STRETCHES = 8
-"""Stretches of an episode that are looked at, the longest ones; the rest counts with the stretch before it."""
+"""Largest number of stretches into which an episode is split. Short ones are merged with the one before."""
 SMALL = 0.01
-"""Value below which a difference is not worth a word."""
+"""Value below which a difference is called small."""
 KILLS = 0.04
-"""Log volume per cycle by which one regimen counts as better than another."""
+"""Difference in log volume per cycle at which one regimen counts as better than another."""
 HARMS = 0.02
-"""Probability of a grade 3+ event per cycle, likewise."""
+"""The same for the probability of a grade 3+ event per cycle."""
 
 
 @dataclass(frozen=True)
 class LostValue:
-    """One stretch of cycles in which something else would have been better.
+    """A stretch of cycles in which another regimen would have been better.
 
     Attributes:
         first, last: its cycles, from 1, both included.
         done, instead: what was given, and what would have been best.
-        lost: value lost; the stretches of an episode add up to what it lost in all.
+        lost: value lost. The stretches of an episode add up to its total loss.
         cause: ``resistance``, ``sensitivity``, ``toxicity``, ``evidence`` or ``order``.
-        text: in plain words.
+        text: the reason in plain words.
     """
 
     first: int
@@ -52,13 +52,13 @@ def explain(
 ) -> tuple[tuple[LostValue, ...], ...]:
     """For each patient, where value was lost in the first ``cycles`` (n,) of what was ``done`` (H, n), and why.
 
-    What was done is turned into the best sequence stretch by stretch, from the first on; each stretch is charged with what that
-    changes in expectation. The last one is also charged with what the better beginning makes possible afterwards.
+    What was done is replaced by the best sequence stretch by stretch, from the first on. Each stretch is charged with the change
+    in expected value. The last one is also charged with what the better beginning makes possible afterwards.
     """
     n = done.shape[1]
     edges = [_stretches(done[:, i], best[:, i], int(cycles[i])) for i in range(n)]
     before = value_of(engine, who, done)
-    known = jax.tree.map(np.asarray, who)  # picked from one by one
+    known = jax.tree.map(np.asarray, who)  # patients are taken one by one
     mixed = done.copy()
     found: list[list[LostValue]] = [[] for _ in range(n)]
     for number in range(max(map(len, edges), default=0)):
@@ -77,7 +77,7 @@ def explain(
 
 
 def _stretches(done: NDArray[np.int32], best: NDArray[np.int32], cycles: int) -> list[tuple[int, int]]:
-    """The stretches over which neither sequence changes, at most :data:`STRETCHES`."""
+    """The stretches, at most :data:`STRETCHES`, over which neither sequence changes."""
     changes = (np.diff(done[:cycles]) != 0) | (np.diff(best[:cycles]) != 0)
     cuts = np.flatnonzero(changes) + 1
     while len(cuts) >= STRETCHES:
@@ -105,7 +105,7 @@ def _reason(
     cause, why = _cause(engine, who, i, at, last, given, better, was, instead)
     titles = card.regimens[given].title, card.regimens[better].title
     when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
-    sense = "would have been worth" if lost > SMALL else "would have made little difference, worth"
+    sense = "would have been worth" if lost > SMALL else "would have made little difference:"
     text = f"{when}: {titles[0]} was given. {titles[1]} {sense} {lost:+.2f} quality-adjusted life years. {why}"
     return LostValue(first + 1, last, scenario.regimens[given], scenario.regimens[better], lost, cause, text)
 
@@ -126,24 +126,24 @@ def _cause(
             worst = int(np.argmax(share * (hit[given, 0] - hit[given])))
             title = card.clones[worst].title
             return "resistance", (
-                f"By then {100 * share[worst]:.0f}% of the tumour resisted it ({within(title)}); "
-                f"the other takes {_times(mean[better], mean[given])} as much off it a cycle."
+                f"By then {100 * share[worst]:.0f}% of the tumour resisted what was given ({within(title)}); "
+                f"the other regimen is {_times(mean[better], mean[given])} as effective against it per cycle."
             )
         if hit[given, 0] <= KILLS and names[given].active:
             return "sensitivity", f"This tumour is hardly sensitive to {names[given].title}."
-        return "sensitivity", f"It takes {_times(mean[better], mean[given])} as much off this tumour a cycle."
+        return "sensitivity", f"It is {_times(mean[better], mean[given])} as effective against this tumour per cycle."
     at = slice(first, last), i
     severe = [100 * float(course.severe[at].sum() / max(course.alive[at].sum(), 1e-6)) for course in (was, instead)]
     if severe[0] - severe[1] > 100 * HARMS:
-        return "toxicity", f"It spares toxicity: {severe[1]:.0f}% instead of {severe[0]:.0f}% grade 3+ events a cycle."
+        return "toxicity", f"It is less toxic: {severe[1]:.0f}% instead of {severe[0]:.0f}% grade 3+ events per cycle."
     verdicts = [VERDICTS[int(course.verdict[first, i])].replace("_", " ") for course in (was, instead)]
     if was.verdict[first, i] < instead.verdict[first, i]:
-        return "evidence", f"The panel calls what was given {verdicts[0]}, the other {verdicts[1]}."
-    return "order", "It is a matter of order: the one is worth more now, the other keeps for later."
+        return "evidence", f"The panel rates what was given as {verdicts[0]}, and the other as {verdicts[1]}."
+    return "order", "The order matters: it is worth more now, and the regimen that was given can wait."
 
 
 def effects(engine: Engine, who: Cases, i: int, clones: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(2R, K) log volume that a cycle of each regimen takes off each clone: what it kills, and the growth that it holds back."""
+    """(2R, K) log volume of each clone that a cycle of each regimen removes, by killing cells and holding back growth."""
     patient = who.patient
     return np.asarray(_effects(engine, patient.sensitivity[:, i], patient.growth[i], jnp.asarray(clones)), float).T
 
@@ -163,7 +163,7 @@ def _effects(engine: Engine, sensitivity: jax.Array, growth: jax.Array, clones: 
 
 
 def within(title: str) -> str:
-    """A title inside a sentence: names such as RB1 stay as they are."""
+    """A title for use within a sentence. Names such as RB1 stay as they are."""
     return title if title[1:2] != title[1:2].lower() or title[1:2].isdigit() else title[0].lower() + title[1:]
 
 

@@ -1,13 +1,13 @@
 """The decisions that explain an observed course: which regimens most likely led to these scans, ctDNA and toxicities.
 
-A beam of hypotheses is carried from cycle to cycle. Each goes on with every regimen that could be given; chance is not drawn, but
-read off the course (who had a severe event had it). What a hypothesis then predicts is compared with what was seen. It loses, in
-nats, by the misfit, by a regimen that no expert would accept, and by a change of regimen; the card's ``[inverse]`` table weighs
-the three. A posteriori weights of hypotheses say how sure the answer is.
+The search is a beam search over hypotheses, cycle by cycle. Each hypothesis is extended with every regimen that could be given.
+Chance is not drawn but read off the course: a severe event that was observed happens. The prediction is then compared with the
+observation. A hypothesis is penalised, in nats, for misfit, for a regimen that no expert would accept, and for a change of
+regimen; the card's ``[inverse]`` table weighs the three. Posterior weights of the hypotheses show how certain the answer is.
 
-A cycle cannot be told where nothing was given (a held dose leaves no trace of which drug it was, a pause looks like supportive
-care), or where another regimen would have left the same traces. :class:`Reconstruction` says by how many nats the decision in a
-cycle differs from the next best explanation.
+A decision cannot be identified if nothing was given (a held dose does not show which drug was held, and a pause looks like
+supportive care), or if another regimen would have left the same traces. :class:`Reconstruction` gives the nats between the
+decision in a cycle and the next best explanation.
 """
 
 import functools
@@ -28,19 +28,19 @@ from onco_gym.simulator.transition import step
 from onco_gym.verification.course import Cases, Sequence, begin, in_parts
 
 BEAM = 12
-"""Hypotheses carried along for each patient."""
+"""Hypotheses kept for each patient."""
 AT_ONCE = 16
-"""Patients that are looked into at once: more of them would not fit into the processor's cache."""
+"""Patients searched at once; more would not fit into the processor's cache."""
 PATIENTS = (1, 1, 1, 1, 0, 0)
-"""The axis of patients in what the search returns."""
+"""The axis of patients in the results of the search."""
 GRADES = 0.05
-"""Error of a toxicity grade, in grades: the chart rounds."""
+"""Error of a toxicity grade, in grades, because charts round."""
 BLUNT = 12.0
-"""Nats that one observation can speak against a hypothesis, at most: charts hold errors."""
+"""Largest penalty of one observation in nats, because charts contain errors."""
 
 
 class Observed(NamedTuple):
-    """What was seen of n patients in each of T cycles, at its end; arrays of NumPy or JAX."""
+    """What was seen of n patients at the end of each of T cycles. Arrays are NumPy or JAX."""
 
     alive: Any  # (T, n) bool: the patient was seen, alive
     scanned: Any  # (T, n) bool
@@ -57,9 +57,9 @@ class Reconstruction:
 
     Attributes:
         decisions: (T, n) int32 the most likely regimens, -1 where the patient was not seen.
-        probability: (T, n) a posteriori, of the regimen named.
-        margin: (T, n) nats by which what was seen in the cycle speaks for it against the next best regimen.
-        misfit: (n,) nats of what was seen, under the inferred decisions.
+        probability: (T, n) posterior probability of that regimen.
+        margin: (T, n) nats by which the observations in the cycle favour it over the next best regimen.
+        misfit: (n,) misfit of the observations under the inferred decisions, in nats.
     """
 
     decisions: Sequence
@@ -69,7 +69,7 @@ class Reconstruction:
 
 
 def watch(engine: Engine, who: Cases, decisions: Sequence) -> Observed:
-    """What the clinic sees of patients under ``decisions`` (T, n), each with their own chance."""
+    """What the clinic sees of patients under ``decisions`` (T, n), each patient with their own chance."""
     return Observed(*map(np.asarray, _watch(engine, who, jnp.asarray(decisions, jnp.int32))))
 
 
@@ -95,7 +95,7 @@ def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> Observed:
 
 
 class _Noted:
-    """Keeps which severe events were drawn."""
+    """Records which severe events were drawn."""
 
     def __init__(self) -> None:
         self.events: Any = None
@@ -112,7 +112,7 @@ class _Noted:
 
 
 class Read(Sampled):
-    """Chance read off what was seen: severe events as they were, no error, nobody dies."""
+    """Chance read off the observations: severe events as observed, no measurement error, no deaths."""
 
     def __init__(self, events: jax.Array, cycle: jax.Array) -> None:
         super().__init__(mix(cycle.astype(jnp.uint32)), cycle)
@@ -120,7 +120,7 @@ class Read(Sampled):
         self.surprise = jnp.zeros(cycle.shape)  # nats of the events under the hazards of the regimen
 
     def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-        """The events that were seen; nobody is known to stop for good."""
+        """The events that were seen; permanent stops are not known."""
         every = jnp.maximum(jnp.sum(hazards, 0), 1e-9)
         share = jnp.sum(hazards * self._events, 0) / every
         happened = jnp.sum(self._events, 0) > 0.5
@@ -129,7 +129,7 @@ class Read(Sampled):
         return self._events, jnp.zeros_like(every)
 
     def event(self, probability: jax.Array, channel: Channel) -> jax.Array:
-        """Symptoms and new lesions do not matter: what the scan said is known."""
+        """Symptoms and new lesions do not matter, because the result of the scan is known."""
         del channel
         return jnp.zeros_like(probability)
 
@@ -139,13 +139,13 @@ class Read(Sampled):
         return jnp.zeros(())
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-        """Who was seen at the end of the cycle has lived through it."""
+        """Patients seen at the end of the cycle have lived through it."""
         del channel
         return jnp.ones_like(hazard), jnp.zeros_like(hazard)
 
 
 def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Observed) -> tuple[Journey, jax.Array]:
-    """A cycle under a hypothesis: the journey after it, set to what was seen, and (n,) nats of misfit."""
+    """A cycle under a hypothesis: the journey after it, set to what was seen, and (n,) misfit in nats."""
     params = engine.params
     holder: list[Read] = []
 
@@ -160,7 +160,7 @@ def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Obser
     scan = jnp.where(now.scanned, jnp.minimum(0.5 * error**2, BLUNT), 0.0)
     ten = np.float32(np.log(10))
     expected = jax.nn.softplus(state.volume + patient.shedding * ten) / ten
-    # Near the detection limit the error of the logarithm is smaller than the error of what is shed.
+    # Near the detection limit the error of the logarithm is smaller than the error of the shedding.
     slope = jax.nn.sigmoid(state.volume + patient.shedding * ten)
     spread = params.ctdna_error * jnp.maximum(slope, 0.05) / ten + 1e-3
     shed = jnp.minimum(0.5 * ((now.ctdna - expected) / spread) ** 2, BLUNT)
@@ -170,7 +170,7 @@ def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Obser
 
 
 def _as_seen(before: State, after: State, now: Observed) -> State:
-    """What the clinic knows is what it saw."""
+    """``after``, with what the clinic knows set to what it saw."""
     progressed = now.progressed.astype(jnp.float32)
     size = jnp.where(now.scanned, now.diameter, after.diameter)
     return after._replace(
@@ -192,11 +192,11 @@ class _Beam(NamedTuple):
 
 
 def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstruction:
-    """The decisions most likely to have led to what was ``observed``; see the module.
+    """The decisions that most likely led to what was ``observed``; see the module.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n) the patients, whose biology is known. Their chance is not looked at.
+        who: (…, n) the patients, whose biology is known. Their chance is not used.
         observed: T cycles of n patients.
     """
     n = who.key.shape[0]
@@ -219,7 +219,7 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
         paths[time] = chosen[time][rows, at]
         at = parents[time][rows, at]
     decisions = paths[:, np.arange(n), best]
-    # Hypotheses that survived to the end say what they think of every cycle; those that did not are heard through the filter.
+    # Hypotheses that survived to the end give the probability of every cycle. The others count through the filter.
     agreed = (weights[None] * (paths == decisions[..., None])).sum(2)
     filtered = np.take_along_axis(probability, decisions[..., None], 2)[..., 0]
     alive = np.asarray(observed.alive)
@@ -258,7 +258,7 @@ def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, 
         flat = (place + jnp.arange(n)[:, None] * wide).reshape(-1)
         kept = jax.tree.map(lambda x: jnp.take(x, flat, axis=-1), after)
         total = (jnp.repeat(beam.misfit.reshape(-1), count) + misfit).reshape(n, wide)
-        # The filter: what is thought of this cycle now, whatever came before it.
+        # The filter: the probability of each regimen in this cycle, given the data so far.
         by = jax.nn.softmax(score, 1).reshape(n, BEAM, count).sum(1)
         local = jnp.where(can.T.reshape(n, BEAM, count), -misfit.reshape(n, BEAM, count), -1e9)[:, 0]
         second = jnp.sort(local, 1)[:, -2:]
@@ -272,7 +272,7 @@ def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, 
 
 
 def misfit(engine: Engine, who: Cases, observed: Observed, decisions: Sequence) -> NDArray[np.float32]:
-    """(T, n) nats by which what was seen speaks against claimed ``decisions`` (T, n), cycle by cycle."""
+    """(T, n) misfit of the observations under claimed ``decisions`` (T, n), in nats, cycle by cycle."""
 
     def some(rows: NDArray[np.intp]) -> list[jax.Array]:
         seen = Observed(*(jnp.asarray(part[..., rows]) for part in observed))

@@ -1,167 +1,134 @@
-"""Episodes as a file: which patients, what was decided, what was seen. Plain JSON; nothing in it is ever executed."""
+"""Records: a file of episodes (:mod:`onco_gym.agents.scripts`) that also says what was seen.
 
-import json
+In the file every episode has an ``"observed"`` object beside its actions, with a value for every cycle: ``alive``, ``scanned``,
+``progressed`` (0 or 1), ``diameter_mm``, ``ctdna_log10``, and for each of the card's organ classes ``toxicity`` and ``severe``.
+"""
+
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.agents import Agent, rollout
-from onco_gym.cards.load import digest
-from onco_gym.foundation.files import replacing
+from onco_gym.agents import Agent, EpisodesError, Script, rollout
+from onco_gym.agents.scripts import naming, read_rows, write_rows
+from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.words import shown
 from onco_gym.interfaces.engine import Engine
-from onco_gym.verification.course import Cases, Sequence, cases
+from onco_gym.verification.course import Cases, cases_at
 from onco_gym.verification.reconstruction import Observed, watch
 
-FORMAT = "onco_gym episodes 1"
-MOST = 1_000_000
-"""Cycles that a file may hold in all."""
-
-
-class RecordError(ValueError):
-    """A file of episodes that cannot be read, or does not belong to the card."""
+LARGEST = 1e9
+"""Larger numbers are refused."""
+COLUMNS = ("alive", "scanned", "diameter_mm", "progressed", "ctdna_log10", "toxicity", "severe")
+"""The names of the fields of :class:`Observed` in the file, in order."""
+FLAGS = ("alive", "scanned", "progressed", "severe")
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """Episodes of an agent, whole or claimed.
+class Record(Script):
+    """Episodes of an agent, whole or claimed, in which an action is a regimen.
+
+    ``actions`` (T, n) are the regimens that were given: a pause where the choice could not be given.
 
     Attributes:
-        agent: who decided, for reports.
-        seed: patient ``i`` is the one that an environment admits under ``reset(seed=seed + i)``.
-        patients: (n,) which ``i``.
-        decisions: (T, n) int32 the regimen of every cycle, -1 after the end.
         observed: what was seen, at the end of each cycle.
     """
 
-    agent: str
-    seed: int
-    patients: NDArray[np.int64]
-    decisions: Sequence
     observed: Observed
+
+    @property
+    def patients(self) -> NDArray[np.int64]:
+        """(n,) the numbers of the patients in reports. With a seed, patient ``i`` is that of ``reset(seed=seed + i)``."""
+        return np.arange(len(self))
 
     def who(self, engine: Engine) -> Cases:
         """The patients themselves."""
-        every = cases(engine, int(self.patients.max()) + 1, self.seed)
-        return every.take(self.patients)
+        return cases_at(engine, self.origin)
 
 
-def record_episodes(engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent") -> Record:
-    """Let ``agent`` treat ``n`` patients, and keep what was decided and seen."""
-    episodes = rollout(engine, agent, n, seed)
-    decided = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
-    return Record(name, seed, np.arange(n), episodes.given, watch(engine, cases(engine, n, seed), decided))
+def record_episodes(
+    engine: Engine, agent: Agent, n: int, seed: int = 0, name: str = "agent", progress: Progress = silent
+) -> Record:
+    """Let ``agent`` treat ``n`` patients, and keep what was given and seen.
+
+    Raises:
+        EpisodesError: if actions are not regimens.
+    """
+    _check_kind(engine)
+    episodes = rollout(engine, agent, n, seed, progress)
+    given = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
+    seen = watch(engine, cases_at(engine, episodes.origin), given)
+    return Record(episodes.stamp, episodes.origin, episodes.given, name, seed, seen)
 
 
-def write_record(path: str | os.PathLike[str], engine: Engine, kept: Record) -> None:
-    """Write episodes, whole or not at all."""
-    names, seen = engine.scenario.regimens, kept.observed
-    rows = []
-    for i, patient in enumerate(kept.patients):
-        length = int((kept.decisions[:, i] >= 0).sum())
+def write_record(path: str | os.PathLike[str], engine: Engine, record: Record) -> None:
+    """Write a record as JSON, whole or not at all.
+
+    Raises:
+        StampError: if it was made with another engine.
+        EpisodesError: if it holds too many cycles.
+    """
+    seen, beside = record.observed, []
+    for i, length in enumerate(record.lengths):
         at = slice(0, length)
-        rows.append(
-            {
-                "patient": int(patient),
-                "decisions": [names[r] for r in kept.decisions[at, i]],
-                "alive": seen.alive[at, i].astype(int).tolist(),
-                "scanned": seen.scanned[at, i].astype(int).tolist(),
-                "diameter_mm": np.round(seen.diameter[at, i].astype(float), 2).tolist(),
-                "progressed": seen.progressed[at, i].astype(int).tolist(),
-                "ctdna_log10": np.round(seen.ctdna[at, i].astype(float), 3).tolist(),
-                "toxicity": np.round(seen.toxicity[at, :, i].astype(float), 2).tolist(),
-                "severe": seen.severe[at, :, i].astype(int).tolist(),
-            }
-        )
-    head = {"format": FORMAT, "card": engine.card.id, "digest": digest(engine.card), "agent": kept.agent, "seed": kept.seed}
-    text = json.dumps({**head, "organs": list(engine.scenario.organs), "episodes": rows}, separators=(",", ":"))
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def card_of(path: str | os.PathLike[str]) -> str:
-    """The card that a file of episodes says it belongs to."""
-    return str(_content(Path(path))["card"])
+        observed = {
+            "alive": seen.alive[at, i].astype(int).tolist(),
+            "scanned": seen.scanned[at, i].astype(int).tolist(),
+            "diameter_mm": np.round(seen.diameter[at, i].astype(float), 2).tolist(),
+            "progressed": seen.progressed[at, i].astype(int).tolist(),
+            "ctdna_log10": np.round(seen.ctdna[at, i].astype(float), 3).tolist(),
+            "toxicity": np.round(seen.toxicity[at, :, i].astype(float), 2).tolist(),
+            "severe": seen.severe[at, :, i].astype(int).tolist(),
+        }
+        beside.append({"observed": observed})
+    write_rows(path, engine, record, beside)
 
 
 def read_record(path: str | os.PathLike[str], engine: Engine) -> Record:
-    """Read episodes.
+    """Read a record. :func:`onco_gym.verify` checks whether its actions explain what was seen.
+
+    Args:
+        path: the path of a file from :func:`write_record`.
+        engine: the environment that it was made with; :func:`onco_gym.agents.engine_of` makes it from the file.
 
     Raises:
-        RecordError: for a damaged file, episodes of another card or another version of it, or decisions that are not in it.
+        EpisodesError: if the file is damaged, says nothing of what was seen, or was made with something else.
     """
-    content = _content(Path(path))
-    if content["card"] != engine.card.id:
-        raise RecordError(f"{path}: holds episodes of the card {content['card']!r}, not of {engine.card.id!r}")
-    if content["digest"] != digest(engine.card):
-        raise RecordError(f"{path}: was made with another version of the card {engine.card.id!r} ({content['digest']})")
+    _check_kind(engine)
+    script, rows = read_rows(path, engine)
+    with naming(path):
+        seen = _observed(engine, script, rows)
+    return Record(script.stamp, script.origin, script.actions, script.agent, script.seed, seen)
+
+
+def _check_kind(engine: Engine) -> None:
+    if engine.kind.name != "regimen":
+        raise EpisodesError(f"records need an environment whose actions are regimens, and {engine.id} is not one")
+
+
+def _observed(engine: Engine, script: Script, rows: list[dict[str, Any]]) -> Observed:
+    (longest, n), organs = script.actions.shape, len(engine.scenario.organs)
+    every = {name: np.zeros((longest, n), np.float32) for name in COLUMNS}
+    every |= {name: np.zeros((longest, organs, n), np.float32) for name in ("toxicity", "severe")}
+    every |= {name: every[name].astype(bool) for name in FLAGS}
+    for i, (row, length) in enumerate(zip(rows, script.lengths, strict=True)):
+        seen = row.get("observed")
+        if not isinstance(seen, dict):
+            raise EpisodesError(f"episode {i} does not say what was seen: observed is {shown(seen)}, expected an object")
+        for name, into in every.items():
+            into[:length, ..., i] = _numbers(seen.get(name), (length, *into.shape[1:-1]), name in FLAGS, f"episode {i}: {name}")
+    return Observed(*every.values())
+
+
+def _numbers(values: Any, shape: tuple[int, ...], flag: bool, what: str) -> NDArray[Any]:
     try:
-        return _record(content, engine)
-    except RecordError as error:
-        raise RecordError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise RecordError(f"{path}: is damaged: {type(error).__name__} {error}") from None
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # OSError is clear by itself
-        raise RecordError(f"{path}: is not a file of episodes: {error}") from None
-    wanted = {"format": str, "card": str, "digest": str, "agent": str, "seed": int, "episodes": list}
-    if not isinstance(content, dict) or any(not isinstance(content.get(key), kind) for key, kind in wanted.items()):
-        raise RecordError(f"{path}: is not a file of episodes: expected an object with {', '.join(wanted)}")
-    if content["format"] != FORMAT:
-        raise RecordError(f"{path}: has the format {content['format']!r}, expected {FORMAT!r}")
-    return content
-
-
-def _record(content: dict[str, Any], engine: Engine) -> Record:
-    names, organs = list(engine.scenario.regimens), len(engine.scenario.organs)
-    rows = content["episodes"]
-    if not rows:
-        raise RecordError("holds no episode")
-    if not 0 <= content["seed"] < 2**64:
-        raise RecordError(f"seed = {content['seed']}: expected 0 to 2^64 - 1")
-    lengths = [len(row["decisions"]) for row in rows]
-    longest = max(lengths)
-    for length in (min(lengths), longest):
-        if not 1 <= length <= engine.horizon:
-            raise RecordError(f"an episode of {length} cycles: expected 1 to {engine.horizon}")
-    if longest * len(rows) > MOST:
-        raise RecordError(f"holds more than {MOST:,} cycles")
-    n = len(rows)
-    decisions = np.full((longest, n), -1, np.int32)
-    flags = {key: np.zeros((longest, n), bool) for key in ("alive", "scanned", "progressed")}
-    figures = {key: np.zeros((longest, n), np.float32) for key in ("diameter_mm", "ctdna_log10")}
-    toxicity, severe = np.zeros((longest, organs, n), np.float32), np.zeros((longest, organs, n), bool)
-    patients = np.array([_whole(row["patient"]) for row in rows], np.int64)
-    for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-        for cycle, name in enumerate(row["decisions"]):
-            if name not in names:
-                raise RecordError(f"episode {i}, cycle {cycle + 1}: the card has no regimen {name!r}")
-            decisions[cycle, i] = names.index(name)
-        for key, into in {**flags, **figures}.items():
-            into[:length, i] = _numbers(row[key], (length,), f"episode {i}, {key}")
-        toxicity[:length, :, i] = _numbers(row["toxicity"], (length, organs), f"episode {i}, toxicity")
-        severe[:length, :, i] = _numbers(row["severe"], (length, organs), f"episode {i}, severe") > 0.5
-    observed = Observed(
-        flags["alive"], flags["scanned"], figures["diameter_mm"], flags["progressed"], figures["ctdna_log10"], toxicity, severe
-    )
-    return Record(content["agent"], content["seed"], patients, decisions, observed)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10_000_000:
-        raise RecordError(f"patient = {value!r}: expected a whole number from 0")
-    return value
-
-
-def _numbers(values: Any, shape: tuple[int, ...], what: str) -> NDArray[np.float64]:
-    found = np.asarray(values, float)
-    if found.shape != shape or not np.isfinite(found).all():
-        raise RecordError(f"{what}: expected {' x '.join(map(str, shape))} numbers")
+        found = np.asarray(values)
+    except (ValueError, OverflowError):  # lists of different lengths, or huge numbers
+        found = np.empty(0)
+    if found.shape != shape or found.dtype.kind not in "if" or not ((found >= -LARGEST) & (found <= LARGEST)).all():
+        raise EpisodesError(f"{what} is invalid, expected {' x '.join(map(str, shape))} numbers from {-LARGEST:g} to {LARGEST:g}")
+    if flag and not np.isin(found, (0, 1)).all():
+        raise EpisodesError(f"{what} has other values than 0 and 1")
     return found

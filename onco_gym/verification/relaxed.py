@@ -1,8 +1,8 @@
-"""Decisions as weights, climbing the gradient of the expected value.
+"""Gradient ascent on the expected value, with decisions relaxed to weights.
 
-Every stretch of the horizon has a weight for each regimen, and the simulator's expected reading is smooth in them. Adam climbs
-while the temperature falls, so that one regimen is left in each stretch. Guideline points, which jump, are left to the search
-that follows; what the guideline forbids has no weight.
+Every stretch of the horizon has a weight for each regimen, and the simulator's expected reading is smooth in the weights. Adam
+maximises the value while the temperature falls, until one regimen is left in each stretch. Guideline points are not smooth and
+are left to the search that follows. Regimens that the guideline forbids have no weight.
 """
 
 import functools
@@ -21,18 +21,18 @@ from onco_gym.simulator.transition import USUAL_ORDERS, step
 from onco_gym.verification.course import Cases, Sequence, begin
 
 SMOOTH = frozenset({"outcome", "carbon"})
-"""Terms that are smooth in the decisions."""
+"""Reward terms that are smooth in the decisions."""
 STRETCHES = 10
-"""Stretches of a long horizon."""
+"""Number of stretches of a long horizon."""
 RATE = 0.3
 TEMPERATURE = 1.0, 0.1
-"""At the start and at the end."""
+"""Temperature at the start and at the end."""
 LANES = 256
-"""Patients whose weights climb at once."""
+"""Patients optimised at once."""
 
 
 def worth_of(engine: Engine, who: Cases, weights: jax.Array) -> jax.Array:
-    """(n,) the expected value, without guideline points, of ``weights`` (H, R, n) that add up to 1 over R."""
+    """(n,) the expected value, without guideline points, of ``weights`` (H, R, n), which sum to 1 over R."""
     scenario, params = engine.scenario, engine.params
 
     def cycle(journey: Journey, weight: jax.Array) -> tuple[Journey, jax.Array]:
@@ -62,17 +62,17 @@ def climb(
     iterations: int = 40,
     seed: int = 0,
 ) -> Sequence:
-    """(H, n) the sequences that the weights end at.
+    """(H, n) the sequences that the weights converge to.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n * P) patients: P that one and the same sequence is for, patient by patient.
-        n: sequences.
+        who: (…, n * P) patients, P for each sequence, patient by patient.
+        n: number of sequences.
         horizon: cycles.
         open_to: (R, n) regimens that may be given.
-        start: (stretches, R, n) logarithms of the weights to start from; by default nearly even ones, by chance.
+        start: (stretches, R, n) logarithms of the weights to start from; by default random and nearly equal.
         iterations: steps of Adam.
-        seed: of the start.
+        seed: the seed of the start.
     """
     size = who.key.shape[0] // n
     stretch = stretch_of(horizon)
@@ -92,9 +92,9 @@ def climb(
 
 @functools.lru_cache(maxsize=32)
 def _climbing(engine: Engine, horizon: int, size: int, iterations: int) -> Any:
-    """(who, logits) -> (stretches, n) the regimens that the weights end at.
+    """(who, logits) -> (stretches, n) the regimens that the weights converge to.
 
-    XLA's fusion would work out parts of the backward pass again and again; without it the gradient takes a third of the time.
+    XLA's fusion would recompute parts of the backward pass many times. Without it the gradient takes a third of the time.
     """
     stretch = jnp.asarray(stretch_of(horizon))
     optimiser = optax.adam(RATE)

@@ -1,4 +1,4 @@
-"""A page that shows what verification found: figures, and for some episodes what was done, what would have been best, and why."""
+"""The verification report: figures and, for some episodes, what was done, what would have been best, and why."""
 
 import html
 import itertools
@@ -13,14 +13,14 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.verification.scoring import LEVEL, Verification
 
 SHOWN = 8
-"""Episodes that are drawn unless told otherwise: those that lost most."""
+"""Episodes drawn by default: those that lost most."""
 
 
 def rows(found: Verification) -> list[tuple[str, str]]:
     """The figures over all episodes, as text."""
     n = len(found.value)
     regret, weeks = found.mean_regret(), found.mean_weeks()
-    lived, again = (found.record.decisions >= 0).sum(), found.repeated
+    lived, again = found.record.lengths.sum(), found.repeated
 
     def spread(mean: float, low: float, high: float, digits: int) -> str:
         return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" if n > 1 else f"{mean:.{digits}f}"
@@ -32,7 +32,7 @@ def rows(found: Verification) -> list[tuple[str, str]]:
         ("value regret", spread(*regret, 3)),
         ("quality-adjusted weeks lost", spread(*weeks, 1)),
         ("value with the patient's own chance", f"{found.achieved.mean():.3f}"),
-        ("most that could be had with it (hindsight)", f"{found.hindsight.mean():.3f}"),
+        ("best possible value with that chance (hindsight)", f"{found.hindsight.mean():.3f}"),
         ("cycles in which another regimen was best", f"{100 * found.deviation.mean():.0f}%"),
         ("decisions that an expert accepts", f"{100 * found.accepted.sum() / max(lived, 1):.0f}%"),
         ("episodes whose decisions do not fit what was seen", f"{int(found.flagged.sum()):,}"),
@@ -41,11 +41,11 @@ def rows(found: Verification) -> list[tuple[str, str]]:
 
 
 def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
-    """Everything, as plain values."""
+    """All results as plain values."""
     names = engine.scenario.regimens
     episodes = []
     for i, patient in enumerate(found.record.patients):
-        length = int((found.record.decisions[:, i] >= 0).sum())
+        length = int(found.record.lengths[i])
         episodes.append(
             {
                 "patient": int(patient),
@@ -66,7 +66,7 @@ def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
                 "reasons": [vars(reason) for reason in found.reasons[i]],
             }
         )
-    about = {"card": engine.card.id, "agent": found.record.agent, "seed": found.record.seed, "level": LEVEL}
+    about = {"stamp": found.record.stamp.to_json(), "agent": found.record.agent, "seed": found.record.seed, "level": LEVEL}
     regret, weeks = found.mean_regret(), found.mean_weeks()
     whole = {"regret": [_number(x) for x in regret], "weeks_lost": [_number(x, 2) for x in weeks]}
     return {**about, "overall": whole, "episodes": episodes}
@@ -77,19 +77,19 @@ def _number(value: float, digits: int = 4) -> float | None:
 
 
 def write_report(path: str | os.PathLike[str], engine: Engine, found: Verification, shown: Sequence[int] | None = None) -> None:
-    """Write the page, whole or not at all.
+    """Write the report, whole or not at all.
 
     Args:
-        path: of the HTML file.
+        path: the path of the HTML file.
         engine: the environment that the episodes come from.
-        found: what verification says of them.
-        shown: which episodes are drawn, by their place; by default the :data:`SHOWN` that lost most.
+        found: their verification.
+        shown: indices of the episodes to draw; by default the :data:`SHOWN` that lost most.
     """
     chosen = list(np.argsort(-found.regret, kind="stable")[:SHOWN]) if shown is None else list(shown)
     heading = f"{engine.card.title}: decisions of {found.record.agent}, verified"
     said = (
-        "Each patient's best sequence of decisions was looked for, knowing the biology but not the chance, and played beside "
-        f"what was done under the same draws of chance. In brackets {100 * LEVEL:.0f}% intervals."
+        "We searched for each patient's best sequence of decisions, knowing the biology but not the chance, and compared it with "
+        f"what was done under the same draws of chance. Brackets hold {100 * LEVEL:.0f}% intervals."
     )
     parts = [
         f"<h1>{html.escape(heading)}</h1>\n<p>{html.escape(said)}</p>",
@@ -104,7 +104,7 @@ def write_report(path: str | os.PathLike[str], engine: Engine, found: Verificati
 
 
 def _row(found: Verification, i: int) -> tuple[str, ...]:
-    length = int((found.record.decisions[:, i] >= 0).sum())
+    length = int(found.record.lengths[i])
     low, high = found.regret_interval[:, i]
     return (
         str(found.record.patients[i]),
@@ -121,8 +121,8 @@ def _episode(engine: Engine, found: Verification, i: int) -> str:
     patient = found.record.patients[i]
     low, high = found.regret_interval[:, i]
     lost = (
-        f"Regret {found.regret[i]:.2f} [{low:.2f}, {high:.2f}], {found.weeks[i]:.0f} quality-adjusted weeks. "
-        f"With this patient's own chance: {found.achieved[i]:.2f} had, {found.hindsight[i]:.2f} possible."
+        f"Regret {found.regret[i]:.2f} [{low:.2f}, {high:.2f}], {found.weeks[i]:.0f} quality-adjusted weeks lost. "
+        f"With this patient's own chance, the value was {found.achieved[i]:.2f}; {found.hindsight[i]:.2f} was possible."
     )
     reasons = "".join(f"<li>{html.escape(reason.text)}</li>" for reason in found.reasons[i] if reason.lost > 0.01)
     suspect = "<p>The decisions do not fit what was seen.</p>" if found.flagged[i] else ""
@@ -133,9 +133,9 @@ def _episode(engine: Engine, found: Verification, i: int) -> str:
 
 
 def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
-    """One episode: what was done over what would have been best, the tumour under both, value lost over time."""
+    """Draw an episode: what was done above what would have been best, the tumour under both, and value lost over time."""
     titles = [regimen.name.replace("_", " ") for regimen in engine.card.regimens]
-    length = int((found.record.decisions[:, i] >= 0).sum())
+    length = int(found.record.lengths[i])
     until = int(np.clip(max(length, (found.instead.alive[:, i] > 0.2).sum()) + 2, 6, engine.horizon))
     done = np.where(np.arange(len(found.optimal)) < length, _padded(found, i), -1)[:until]
     best = found.optimal[:until, i]
@@ -158,7 +158,7 @@ def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
     gap = np.cumsum(found.instead.worth[:until, i] - found.done.worth[:until, i])
     bottom.fill_between(cycles, 0, gap, color=colour(1), alpha=0.5, lw=0)
     bottom.axhline(0, lw=0.6, color="0.5")
-    bottom.set(ylabel="lost", xlabel="cycle", xlim=(0, until))
+    bottom.set(ylabel="value lost", xlabel="cycle", xlim=(0, until))
     for part in (top, middle, bottom):
         for side in ("top", "right"):
             part.spines[side].set_visible(False)
@@ -167,14 +167,14 @@ def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
 
 
 def _look(number: int) -> dict[str, Any]:
-    """Colour of the ``number``-th regimen, hatched once the colours are used up."""
+    """The colour of the ``number``-th regimen, with hatching once the colours are used up."""
     hatch = ("", "////", "....", "xxxx")[number // len(COLOURS) % 4]
     return {"color": colour(number), "hatch": hatch, "edgecolor": "white", "lw": 0.5}
 
 
 def _padded(found: Verification, i: int) -> Any:
     row = np.full(len(found.optimal), -1, np.int32)
-    row[: len(found.record.decisions)] = found.record.decisions[:, i]
+    row[: len(found.record.actions)] = found.record.actions[:, i]
     return row
 
 

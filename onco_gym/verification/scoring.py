@@ -1,22 +1,19 @@
-"""Episodes scored against the decisions that would have been best, with reasons.
+"""Scores episodes against the decisions that would have been best, and explains the difference.
 
 The yardstick is a patient's best sequence in expectation (:func:`optimal`), which knows the biology but not the chance. Both
-sequences, what was done and what would have been best, are then played under the same draws of chance: the difference is the
-regret, and its interval says how well it is known.
+sequences, what was done and what would have been best, are then played under the same draws of chance. The difference is the
+regret; its interval shows how precise it is.
 """
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from onco_gym.agents import Agent, rollout
-from onco_gym.cards.load import digest
+from onco_gym.agents import Agent, play
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine
@@ -27,6 +24,7 @@ from onco_gym.verification.reasons import LostValue, explain
 from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import Record
 from onco_gym.verification.relaxed import climb
+from onco_gym.verification.solutions import Solutions, marks
 from onco_gym.verification.solver import BRIEF, LANES, THOROUGH, Effort, Plans, by_lines, improve, permitted, totals_of
 
 Floats = NDArray[np.float32]
@@ -34,17 +32,13 @@ Floats = NDArray[np.float32]
 DRAWS = 96
 """Draws of chance under which a sequence is compared with the best."""
 LEVEL = 0.9
-"""Of intervals."""
+"""Confidence level of intervals."""
 SUSPECT = 25.0
-"""Nats by which what was seen must speak for other decisions than those claimed, for an episode to be flagged."""
-KEPT = 20_000
-"""Solved patients that are remembered."""
+"""An episode is flagged if the observations favour other decisions than those claimed by this many nats."""
 
 SETTLED = 16
-"""Draws of chance over which ``mode="drawn"`` takes the mean, death being weighed."""
+"""Draws of chance that ``mode="drawn"`` averages over, with death as a weight."""
 SETTLE = Effort(islands=0, moves=64, rounds=24, patience=8)
-
-_solved: OrderedDict[bytes, tuple[NDArray[np.int32], float]] = OrderedDict()
 
 
 def optimal(
@@ -59,30 +53,35 @@ def optimal(
     seed: int = 0,
     among: NDArray[np.bool_] | None = None,
     warm: bool = True,
+    known: Solutions | None = None,
 ) -> Plans:
-    """The best sequences of decisions for patients.
+    """Find the best sequences of decisions for patients.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that one may be, by what is known.
-        n: sequences wanted; by default one for each of ``who``.
+        who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that a real patient may be, given
+            what is known.
+        n: number of sequences; by default one for each of ``who``.
         horizon: cycles; by default the environment's.
-        mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, changed further as long as that
-            gains over draws of chance; slow. ``hindsight``: with each patient's own chance, an upper bound.
-        starts: (H, n) sequences to start from, besides those that are found line by line.
-        effort: how long to look.
-        iterations: of the climb along the gradient, whose result is another start; 0 for none.
-        seed: of what is tried at random.
-        among: (R, n) regimens that may be given, a pause among them; by default all that the guideline does not forbid.
-        warm: as lines, try what the card's network advises (:mod:`onco_gym.verification.amortised`), if it has one; else all.
+        mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, improved further over draws of
+            chance; slow. ``hindsight``: best with each patient's own chance, an upper bound.
+        starts: (H, n) sequences to start from, in addition to those found line by line.
+        effort: how long to search.
+        iterations: steps of gradient ascent, whose result is another start; 0 for none.
+        seed: the seed of the random search.
+        among: (R, n) regimens that may be given, including a pause; by default all that the guideline does not forbid.
+        warm: as lines, try only what the card's network (:mod:`onco_gym.verification.amortised`) advises, if it has one;
+            otherwise try all.
+        known: patients that were solved before and are not solved again. Newly solved patients are added. It is not used with
+            hindsight, ``starts`` or ``among``.
     """
     count, length = n or who.key.shape[0], horizon or engine.horizon
     reading: Reading = "sampled" if mode == "hindsight" else "expected"
-    plain = mode != "hindsight" and not starts and among is None
-    marks = _marks(engine, who, count, (mode, length, effort, iterations, seed, warm)) if plain else None
-    if marks and all(mark in _solved for mark in marks):
-        rows, values = zip(*(_solved[mark] for mark in marks), strict=True)
-        return Plans(np.stack(rows, 1), np.array(values, np.float32), np.zeros(count, np.int64))
+    names: list[bytes] = []
+    if known is not None and mode != "hindsight" and not starts and among is None:
+        names = marks(engine, who, count, (mode, length, effort, iterations, seed, warm))
+        if (plans := known.recall(names)) is not None:
+            return plans
     network = network_for(engine) if warm else None
     shortlist = network.shortlist(engine, who, count, among=among) if network is not None else None
     lines, tried = by_lines(engine, who, count, length, effort.lines, among, shortlist=shortlist)
@@ -92,49 +91,37 @@ def optimal(
         begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
     plans = improve(engine, who, begun, reading, effort, seed, among)
     if mode == "drawn":
-        # Not the draws under which regret is taken: what is found must not fit them by chance.
+        # These are not the draws used for regret: the search must not overfit those.
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
         settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
         plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
-    if marks:
-        for i, mark in enumerate(marks):
-            _solved[mark] = plans.decisions[:, i].copy(), float(plans.value[i])
-        while len(_solved) > KEPT:
-            _solved.popitem(last=False)
+    if known is not None and names:
+        known.keep(names, plans)
     return Plans(plans.decisions, plans.value, plans.tried + tried)
-
-
-def _marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[bytes]:
-    """What each patient's solution is remembered by: card, weights, what was ``asked``, the patient."""
-    rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
-    size = who.key.shape[0] // n
-    about = repr((digest(engine.card), sorted(engine.weights.items()), asked)).encode()
-    return [hashlib.sha256(about + rows[:, i * size : (i + 1) * size].tobytes()).digest() for i in range(n)]
 
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What verification says of n episodes of T cycles.
+    """The verification of n episodes of T cycles.
 
     Attributes:
         record: the episodes.
-        value: (n,) of what was done, in expectation, with the best that could follow where the episode ended. In quality-adjusted
-            life years, guideline points and carbon weighed in.
-        best: (n,) of the best sequence, in expectation.
-        hindsight: (n,) the most that could have been had with the patient's own chance; ``achieved`` is what was had.
-        achieved: (n,) what was had.
-        regret: (n,) mean over draws of chance of what the best sequence gains over what was done.
+        value: (n,) expected value of what was done, followed by the best decisions after the episode's end. In quality-adjusted
+            life years, with guideline points and carbon weighted in.
+        best: (n,) expected value of the best sequence.
+        hindsight: (n,) the highest possible value with the patient's own chance.
+        achieved: (n,) the value that was achieved with that chance.
+        regret: (n,) mean gain of the best sequence over what was done, over draws of chance.
         regret_interval: (2, n) its 90% interval.
-        weeks: (n,) quality-adjusted weeks lost, in the mean of the same draws; negative where none are.
+        weeks: (n,) mean quality-adjusted weeks lost over the same draws; negative if weeks were gained.
         weeks_interval: (2, n) its 90% interval.
-        deviation: (n,) share of the cycles that were lived in which another regimen than the best was given.
+        deviation: (n,) share of the cycles lived in which the regimen given was not the best.
         accepted: (T, n) whether at least one expert accepts the decision; false after the end.
         optimal: (H, n) the best sequence.
         done, instead: the expected course under what was done (and the best that could follow) and under the best sequence.
-        suspicion: (n,) nats by which what was seen speaks for other decisions than those claimed.
+        suspicion: (n,) nats by which the observations favour other decisions than those claimed.
         reasons: for each episode, where value was lost, and why.
-        repeated: (n,) share of the decisions that the agent makes again, all up to the first that it does not; None without
-            an agent.
+        repeated: (n,) share of the decisions that the agent makes again, up to the first that it does not; None without an agent.
     """
 
     record: Record
@@ -161,50 +148,56 @@ class Verification:
         return self.suspicion > SUSPECT
 
     def mean_regret(self) -> tuple[float, float, float]:
-        """Over episodes: mean regret and its 90% interval."""
+        """Mean regret over episodes, and its 90% interval."""
         return _mean_interval(self.regret)
 
     def mean_weeks(self) -> tuple[float, float, float]:
-        """Over episodes: quality-adjusted weeks lost, and their 90% interval."""
+        """Mean quality-adjusted weeks lost over episodes, and their 90% interval."""
         return _mean_interval(self.weeks)
 
 
 def verify(
     engine: Engine,
-    episodes: Record,
+    record: Record,
     agent: Agent | None = None,
     effort: Effort = BRIEF,
     seed: int = 0,
     progress: Progress = silent,
+    known: Solutions | None = None,
 ) -> Verification:
     """Score episodes against the decisions that would have been best.
 
     Args:
         engine: the environment that they come from; its actions must be regimens.
-        episodes: see :func:`onco_gym.verification.record_episodes`.
-        agent: who is said to have decided. It treats the patients once more, and decisions that it does not repeat are counted.
-        effort: how long to look for the best sequence.
-        seed: of the draws of chance, and of what is tried at random.
-        progress: told at the start of every stage.
+        record: see :func:`onco_gym.record_episodes` and :func:`onco_gym.read_record`.
+        agent: the agent that is said to have decided. It treats the patients again, and the decisions it repeats are counted.
+        effort: how long to search for the best sequence.
+        seed: the seed of the draws of chance and of the random search.
+        progress: called at the start of every stage.
+        known: patients that were solved before; see :func:`optimal`.
+
+    Raises:
+        StampError: if the record was made with another card, cohort, weights or horizon.
     """
+    record.stamp.check(engine.stamp)
     stages = iter(range(8))
 
     def stage(name: str) -> None:
         progress(name, next(stages), 7)
 
-    n, horizon, holiday = episodes.decisions.shape[1], engine.horizon, engine.scenario.holiday
-    who = episodes.who(engine)
+    n, horizon, holiday = record.actions.shape[1], engine.horizon, engine.scenario.holiday
+    who = record.who(engine)
     done = np.full((horizon, n), holiday, np.int32)
-    done[: len(episodes.decisions)] = np.where(episodes.decisions >= 0, episodes.decisions, holiday)
-    lengths = (episodes.decisions >= 0).sum(0).astype(np.int32)
+    done[: len(record.actions)] = np.where(record.actions >= 0, record.actions, holiday)
+    lengths = record.lengths.astype(np.int32)
     stage("best decisions")
-    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed)
+    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed, known=known)
     stage("what could have followed")
-    # Who died cannot be charged with what was not given afterwards: what was done goes on with the best that could follow.
+    # Treatment not given after death must not count as a loss, so what was done is followed by the best decisions.
     brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
     lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
     ended = improve(engine, who, [done, lines, plans.decisions], "expected", brief, seed, since=lengths)
-    done, better = ended.decisions, ended.value > plans.value  # what was done may be the best that was found
+    done, better = ended.decisions, ended.value > plans.value  # what was done may be better than anything found
     plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)
     stage("courses")
     was, instead = (follow(engine, who, one) for one in (done, plans.decisions))
@@ -214,16 +207,16 @@ def verify(
     stage("hindsight")
     late = improve(engine, who, [done, plans.decisions], "sampled", brief, seed)
     stage("fit to what was seen")
-    claimed = misfit(engine, who, episodes.observed, episodes.decisions).sum(0)
-    inferred = reconstruct(engine, who, episodes.observed)
+    claimed = misfit(engine, who, record.observed, record.actions).sum(0)
+    inferred = reconstruct(engine, who, record.observed)
     stage("reasons")
-    lived = episodes.decisions >= 0
+    lived = record.actions >= 0
     inside = own.verdict[: len(lived)] >= VERDICTS.index("later")
     reasons = explain(engine, who, done, plans.decisions, lengths, was, instead)
     stage("done")
     differs = (own.given[: len(lived)] != plans.decisions[: len(lived)]) & lived
     return Verification(
-        record=episodes,
+        record=record,
         value=was.worth.sum(0),
         best=plans.value,
         hindsight=late.value,
@@ -239,14 +232,13 @@ def verify(
         instead=instead,
         suspicion=np.maximum(claimed - inferred.misfit, 0),
         reasons=reasons,
-        repeated=None if agent is None else repeated(engine, episodes, agent),
+        repeated=None if agent is None else repeated(engine, record, agent),
     )
 
 
-def repeated(engine: Engine, episodes: Record, agent: Agent) -> Floats:
-    """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not: then courses part."""
-    given = rollout(engine, agent, int(episodes.patients.max()) + 1, episodes.seed).given[:, episodes.patients]
-    claimed = episodes.decisions
+def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:
+    """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not."""
+    given, claimed = play(engine, agent, record.origin).given, record.actions
     again = np.full(claimed.shape, -1, np.int32)
     again[: len(given)] = given[: len(claimed)]
     lived = claimed >= 0
@@ -254,7 +246,7 @@ def repeated(engine: Engine, episodes: Record, agent: Agent) -> Floats:
 
 
 def compared(engine: Engine, who: Cases, done: Sequence, best: Sequence, seed: int = 0) -> tuple[Floats, Floats]:
-    """((3, n) regret with its interval, (3, n) quality-adjusted weeks lost with theirs), both over the same draws of chance."""
+    """((3, n) regret and its interval, (3, n) quality-adjusted weeks lost and theirs), over the same draws of chance."""
     n = done.shape[1]
     few = max(1, LANES // (2 * n))  # draws at once
 

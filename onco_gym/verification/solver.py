@@ -1,12 +1,11 @@
-"""The best sequence of decisions for a patient, found by inverse simulation.
+"""Finds the best sequence of decisions for a patient by inverse simulation.
 
-Lines first: from the first visit on, each regimen is tried as the next line, until progression, with the guideline's choices
-after it; the best is kept, and the line after it is looked for. Beside it, weights of all regimens, constant over stretches of
-the horizon, climb the gradient of the expected value while they are drawn towards one regimen each (:mod:`.relaxed`). Blocks of
-cycles come next: on several islands sequences are drawn at random, from shares of the regimens in each block that lean ever more
-towards the best that were drawn (cross-entropy). Then cycles: the few best sequences of a patient are changed (windows given to
-another regimen, what follows moved, one sequence joined to another) as long as that gains anything, by the exact value of the
-discrete sequence.
+The search starts with lines. From the first visit on, each regimen is tried as the next line until progression, followed by the
+guideline's choices. The best is kept, and the search goes on to the next line. Another start comes from gradient ascent on the
+expected value (:mod:`.relaxed`): weights of all regimens, constant over stretches of the horizon, converge to one regimen each.
+Blocks of cycles come next. On several islands, sequences are drawn at random, and the share of each regimen in each block moves
+towards the best draws (the cross-entropy method). Single cycles come last. The best few sequences of a patient are changed (other
+regimens in windows, shifts, joins of two sequences) as long as that improves the exact value of the discrete sequence.
 """
 
 import functools
@@ -28,38 +27,38 @@ from onco_gym.simulator.state import Journey
 from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, beside, crisp, move
 
 LANES = 2048
-"""Courses that are simulated at once."""
+"""Courses simulated at once."""
 BLOCK = 128
-"""Patients whose sequences are changed together; blocks run beside each other."""
+"""Patients whose sequences are changed together; blocks of patients run in parallel."""
 ELITE = 10
-"""Best sequences of a patient that are kept to be changed."""
+"""Best sequences of a patient that are kept for further changes."""
 BLOCKS = 22
-"""Blocks of cycles, about, in which the same regimen is given in sequences drawn at random."""
+"""Approximate number of blocks of cycles with one regimen each, in sequences drawn at random."""
 DRAWN = 100
-"""Sequences drawn at random in a round; a tenth of them, the best, say what is drawn next."""
+"""Sequences drawn at random in a round. The best tenth of them determine the next draws."""
 LEAN = 0.7
-"""How far the shares of the regimens go towards those of the best in a round."""
+"""How far the shares of the regimens move towards those of the best in a round."""
 SHIFTS = (-4, -2, -1, 1, 2, 4)
-"""Cycles by which what follows is moved."""
+"""Cycles by which the rest of a sequence is shifted."""
 
 
 Valued = Callable[[Sequence, NDArray[Any]], NDArray[np.float32]]
-"""From sequences (H, C, m) for patients (m,) to their values (C, m)."""
+"""Maps sequences (H, C, m) for patients (m,) to their values (C, m)."""
 Shortlist = Callable[[Sequence, NDArray[np.int32]], NDArray[np.bool_]]
-"""From (H, n) decisions and (n,) the cycle from which they are open, (R, n) the regimens worth trying from there on."""
+"""Maps (H, n) decisions and (n,) the first open cycle to (R, n) the regimens worth trying from that cycle on."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to look.
+    """How long to search.
 
     Attributes:
-        lines: lines that are looked for one after the other.
-        islands: groups of a patient's sequences that go their own way first, from sequences drawn at random; 0 for none.
+        lines: number of lines to search, one after the other.
+        islands: groups of a patient's sequences that first evolve separately, from random sequences; 0 for none.
         draws: rounds of drawing, on each island.
         moves: changes of a patient's sequences tried in a round, on all islands together.
-        rounds: at most so many rounds of changes; on islands half as many.
-        patience: rounds without a gain after which a patient's sequence is left as it is.
+        rounds: largest number of rounds of changes; on islands half as many.
+        patience: rounds without a gain after which the search for a patient stops.
     """
 
     lines: int = 4
@@ -72,7 +71,7 @@ class Effort:
 
 THOROUGH = Effort()
 BRIEF = Effort(islands=0, moves=128, rounds=5, patience=2)
-"""For many episodes: less than a tenth of the courses, for nearly the same value."""
+"""For many episodes: simulates less than a tenth of the courses and finds nearly the same value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +80,7 @@ class Plans:
 
     Attributes:
         decisions: (H, n) int32.
-        value: (n,) of each, in the reading in which it was looked for.
+        value: (n,) the value of each, in the reading used by the search.
         tried: (n,) courses simulated for each patient.
     """
 
@@ -100,17 +99,17 @@ def improve(
     among: NDArray[np.bool_] | None = None,
     since: NDArray[np.int32] | None = None,
 ) -> Plans:
-    """The best of ``starts``, changed as long as that gains anything.
+    """Improve the best of ``starts`` as long as changes gain anything.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n * P) patients: P that one and the same sequence is for, patient by patient.
+        who: (…, n * P) patients, P for each sequence, patient by patient.
         starts: (H, n) sequences to start from.
         reading: the reading in which sequences are valued.
-        effort: how long to look.
-        seed: of the changes that are tried.
+        effort: how long to search.
+        seed: the seed of the changes that are tried.
         among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
-        since: (n,) the first cycle that may be changed; by default 0. Before it, the first of ``starts`` holds.
+        since: (n,) the first cycle that may be changed; by default 0. Earlier cycles are those of the first of ``starts``.
     """
     n = starts[0].shape[1]
     size = who.key.shape[0] // n
@@ -140,18 +139,18 @@ def _search(
     effort: Effort,
     rng: np.random.Generator,
 ) -> Plans:
-    """As :func:`improve`, from ``pool`` (H, K, n)."""
+    """Like :func:`improve`, from ``pool`` (H, K, n)."""
     n = pool.shape[2]
 
     def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
-        """(C, m) of sequences (H, C, m) for ``patient`` (m,)."""
+        """(C, m) values of sequences (H, C, m) for ``patient`` (m,)."""
         horizon, count, m = sequences.shape
         return values_of(engine, who, n, sequences.reshape(horizon, -1), np.tile(patient, count), reading).reshape(count, m)
 
     each = np.arange(n)
     worth, tried = valued(pool, each), np.full(n, pool.shape[1], np.int64)
     if effort.islands:
-        # Each island goes its own way, from sequences drawn at random to a few that are changed; then all come together.
+        # Each island evolves separately, from random sequences to a few that are changed. Then all islands are joined.
         patient = np.tile(each, effort.islands)
         there = (patient, open_to[:, patient], since[patient])
         drawn, value = _drawn(valued, *there, pool[:, :1, patient], effort.draws, rng)
@@ -174,7 +173,7 @@ def _evolved(
     effort: Effort,
     rng: np.random.Generator,
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int64]]:
-    """(H, ELITE, m) sequences, the best first, their values and (m,) how many were tried: ``pool`` (H, K, m) with changes."""
+    """Change ``pool`` (H, K, m). Returns (H, ELITE, m) sequences, best first, their values, and (m,) how many were tried."""
     fill = np.arange(max(pool.shape[1], ELITE)) % pool.shape[1]
     pool, worth = _best(pool[:, fill], worth[fill])
     tried, idle = np.zeros(len(patient), np.int64), np.zeros(len(patient), int)
@@ -200,9 +199,9 @@ def _drawn(
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[Sequence, NDArray[np.float32]]:
-    """(H, K, m) the best sequences that were drawn at random, block by block, and their values.
+    """(H, K, m) the best sequences drawn at random, block by block, and their values.
 
-    Before ``since`` (m,) they are as ``begun`` (H, 1, m). One regimen throughout, each that may be given, is among them.
+    Before ``since`` (m,) they equal ``begun`` (H, 1, m). The draws include every allowed regimen given throughout.
     """
     (regimens, m), horizon = open_to.shape, len(begun)
     time = np.arange(horizon)[:, None, None]
@@ -213,7 +212,7 @@ def _drawn(
     worth = valued(pool, patient)
     for _ in range(draws):
         edges = np.cumsum(shares, 1)
-        edges /= edges[:, -1:]  # the last with a share ends at exactly 1: what follows it is never drawn
+        edges /= edges[:, -1:]  # the last regimen with a share ends at exactly 1, so later ones are never drawn
         point, choice = rng.random((blocks, DRAWN, m)), np.zeros((blocks, DRAWN, m), np.int32)
         for edge in np.moveaxis(edges[:, :-1], 1, 0):
             choice += point >= edge[:, None]
@@ -227,7 +226,7 @@ def _drawn(
 
 
 def _best(pool: Sequence, worth: NDArray[np.float32]) -> tuple[Sequence, NDArray[np.float32]]:
-    """The :data:`ELITE` best of sequences (H, C, n) worth (C, n), the best first; those worth the same count as one."""
+    """The :data:`ELITE` best of sequences (H, C, n) with values (C, n), best first. Equal values count once."""
     order = np.argsort(-worth, axis=0)
     ranked = np.take_along_axis(worth, order, 0)
     again = np.concatenate([np.zeros((1, worth.shape[1]), bool), np.abs(np.diff(ranked, axis=0)) < 1e-6])
@@ -238,18 +237,18 @@ def _best(pool: Sequence, worth: NDArray[np.float32]) -> tuple[Sequence, NDArray
 def _changed(
     pool: Sequence, open_to: NDArray[np.bool_], since: NDArray[np.int32], count: int, rng: np.random.Generator
 ) -> Sequence:
-    """(H, count, n) the sequences of ``pool`` (H, K, n), the better ones more often, each changed in some way."""
+    """(H, count, n) changed sequences of ``pool`` (H, K, n), the better ones more often."""
     horizon, elite, n = pool.shape
     shape, each, time = (count, n), np.arange(n), np.arange(horizon)[:, None, None]
     base = (elite * rng.random(shape) ** 2).astype(int)
     made = pool[:, base, each]
-    # Some go on as another one does, some earlier or later.
+    # Some continue like another sequence, and some are shifted in time.
     joined, cut = rng.random(shape) < 0.15, rng.integers(0, horizon, shape)
     made = np.where(joined & (time >= cut), pool[:, rng.integers(0, elite, shape), each], made)
     moved, cut, by = rng.random(shape) < 0.15, rng.integers(0, horizon, shape), rng.choice(SHIFTS, shape)
     source = np.where(time < cut, time, np.where(time < cut + by, np.maximum(cut - 1, 0), time - by))
     made = np.where(moved, np.take_along_axis(made, np.clip(source, 0, horizon - 1), 0), made)
-    # In one to three windows something else is given: a stretch, all that follows, or any length.
+    # In one to three windows another regimen is given: for a stretch, to the end, or for a random length.
     edge = np.ones((1, elite, n), bool)
     change = pool[1:] != pool[:-1]
     begins = np.maximum.accumulate(np.where(np.concatenate([edge, change]), time, 0), 0)
@@ -273,7 +272,7 @@ def _changed(
 
 
 def permitted(engine: Engine, who: Cases, n: int) -> NDArray[np.bool_]:
-    """(R, n) the regimens that the guideline does not forbid a patient at the first visit, all tests known."""
+    """(R, n) the regimens that the guideline does not forbid at the first visit if all tests are known."""
     size = who.key.shape[0] // n
     return np.asarray(_permitted(engine, who.take(np.arange(n) * size)))
 
@@ -297,14 +296,14 @@ def value_of(engine: Engine, who: Cases, decisions: Sequence, reading: Reading =
 def values_of(
     engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
-    """(L,) the value of ``sequences`` (H, L) for ``patient`` (L,), out of the n in ``who`` (…, n * P): the mean over P."""
+    """(L,) the value of ``sequences`` (H, L) for ``patient`` (L,) among the n in ``who`` (…, n * P), as a mean over P."""
     return totals_of(engine, who, n, sequences, patient, reading)[0]
 
 
 def totals_of(
     engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
-    """(2, L) as :func:`values_of`: the value, and the quality-adjusted life years in it."""
+    """(2, L) like :func:`values_of`: the value, and the quality-adjusted life years in it."""
     size = who.key.shape[0] // n
     at_once = max(LANES // size, 1)
     out = np.empty((2, len(patient)), np.float32)
@@ -317,13 +316,13 @@ def totals_of(
 
 @functools.partial(jax.jit, static_argnums=2)
 def _taken(who: Cases, patient: jax.Array, size: int) -> Cases:
-    """(…, L * size) the ``size`` that the sequences of ``patient`` (L,) are for."""
+    """(…, L * size) the ``size`` patients of each of the sequences of ``patient`` (L,)."""
     return who.take((patient[:, None] * size + jnp.arange(size)).reshape(-1))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
 def _totals(engine: Engine, who: Cases, decisions: jax.Array, size: int, reading: Reading) -> jax.Array:
-    """(2, L) of ``decisions`` (H, L) for ``who`` (…, L * size)."""
+    """(2, L) totals of ``decisions`` (H, L) for ``who`` (…, L * size)."""
 
     def cycle(carry: tuple[Journey, jax.Array], decision: jax.Array) -> tuple[tuple[Journey, jax.Array], None]:
         journey, total = carry
@@ -349,20 +348,20 @@ def by_lines(
     shortlist: Shortlist | None = None,
     on_line: Callable[[Sequence, NDArray[np.int32], NDArray[np.float32]], None] = lambda decisions, since, table: None,
 ) -> tuple[Sequence, int]:
-    """((H, n) sequences found line by line, courses simulated for each patient, at most).
+    """((H, n) sequences found line by line, largest number of courses simulated for a patient).
 
-    The guideline's own choices come first; then each line in turn is replaced by the regimen after which, with the guideline's
-    choices to follow, the course is worth most.
+    The search starts from the guideline's own choices. Then each line in turn is replaced by the regimen that makes the course
+    worth most when the guideline's choices follow it.
 
     Args:
         engine: the environment; its actions must be regimens.
-        who: (…, n * P) patients: P that one and the same sequence is for, patient by patient.
-        n: sequences.
+        who: (…, n * P) patients, P for each sequence, patient by patient.
+        n: number of sequences.
         horizon: cycles.
-        lines: how many are looked for.
-        among: (R, n) regimens that may be given; those it leaves out become a pause. By default all that are not forbidden.
-        begun: (H, n) decisions that were made already, and (n,) how many of them.
-        shortlist: says which regimens to try, instead of all.
+        lines: how many lines to search.
+        among: (R, n) regimens that may be given; others become a pause. By default all that are not forbidden.
+        begun: (H, n) decisions already made, and (n,) how many of them.
+        shortlist: chooses the regimens to try, instead of all.
         on_line: called for every line with (H, n) decisions so far, (n,) the cycle it begins in, and (R, n) the value of each
             regimen as this line, -inf where it was not tried.
     """
@@ -396,7 +395,7 @@ def by_lines(
 
 
 def _next_change(decisions: Sequence, since: NDArray[np.int32]) -> NDArray[np.int32]:
-    """(n,) the cycle in which what is given at ``since`` ends."""
+    """(n,) the cycle in which the regimen given at ``since`` ends."""
     horizon, n = decisions.shape
     time = np.arange(horizon)[:, None]
     at = decisions[np.minimum(since, horizon - 1), np.arange(n)]
@@ -435,17 +434,17 @@ def _lines(
 def _line(
     engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array, regimen: jax.Array, size: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """As :func:`_lines`, for ``who`` (…, L * size) that got ``decisions`` (H, L) up to ``since`` (L,).
+    """Like :func:`_lines`, for ``who`` (…, L * size) who got ``decisions`` (H, L) up to ``since`` (L,).
 
-    One sequence is made for all ``size`` together: the guideline's choices are those for the first, and the line ends when most
-    have progressed.
+    All ``size`` patients share one sequence. The guideline's choices are those for the first patient, and the line ends when
+    most have progressed.
     """
     lanes, scenario = regimen.shape[0], engine.scenario
 
     class _Carry(NamedTuple):
         journey: Journey
         value: jax.Array  # (L * size,)
-        on: jax.Array  # (L,) bool: the line that is tried still goes on
+        on: jax.Array  # (L,) bool: the line being tried goes on
         end: jax.Array  # (L,) int32
 
     def cycle(carry: _Carry, at: tuple[jax.Array, jax.Array]) -> tuple[_Carry, jax.Array]:

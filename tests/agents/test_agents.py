@@ -7,7 +7,7 @@ from conftest import OTHERS_SLOW
 from scipy.stats import spearmanr
 
 from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, load_agent, rollout
-from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.engine import EngineError, make_engine
 
 N = 4096
 
@@ -110,7 +110,7 @@ def test_wrong_agents_are_refused(nsclc):
 
     with pytest.raises(AgentError, match="expected"):
         rollout(engine, Nonsense(), 4)
-    with pytest.raises(AgentError, match="at least one patient"):
+    with pytest.raises(EngineError, match="at least one patient"):
         rollout(engine, RandomAgent(), 0)
     with pytest.raises(AgentError, match="there is no agent 'oracle'"):
         load_agent(make_engine(nsclc), "oracle")

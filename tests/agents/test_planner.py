@@ -8,8 +8,8 @@ from onco_gym.agents import AgentError, load_agent, rollout
 from onco_gym.agents.belief import Cloud
 from onco_gym.agents.planner import PlannerAgent
 from onco_gym.evaluation import evaluate
-from onco_gym.fairness import divergence
-from onco_gym.interfaces.engine import make_engine
+from onco_gym.fairness import measure_divergence
+from onco_gym.interfaces.engine import Origin, make_engine
 from onco_gym.simulator.observation import diameter, observe
 
 
@@ -78,10 +78,12 @@ def test_the_cloud_follows_the_tumour(watched):
 
 
 def test_nobody_of_the_environment_is_in_a_cloud(brief):
-    cloud = Cloud(brief, 4)
-    assert cloud._donors.pool.shape[1] == brief.pool.shape[1]
-    ours = {row.tobytes() for row in np.asarray(brief.pool[:500])}
-    assert not ours & {row.tobytes() for row in np.asarray(cloud._donors.pool)}
+    def numbers(patients):
+        return np.concatenate([np.asarray(leaf).reshape(-1, leaf.shape[-1]) for leaf in patients]).T.copy()
+
+    ours, donors = numbers(brief.patients(np.arange(500))), numbers(Cloud(brief, 4)._donors.patients())
+    assert donors.shape[1] == ours.shape[1]
+    assert not {row.tobytes() for row in ours} & {row.tobytes() for row in donors}
 
 
 @pytest.mark.slow
@@ -105,22 +107,25 @@ def test_it_chooses_what_can_be_given_and_repeats_itself(brief):
 def test_it_is_asked_in_order_only(brief):
     agent = load_agent(brief, "planner")
     with pytest.raises(AgentError, match="remembers its patients"):
-        divergence(brief, agent, 5)
+        measure_divergence(brief, agent, 5)
     found = evaluate(brief, PlannerAgent(brief, cloud=16, tried=(4, 8)), episodes=4, fairness=True)
     assert found.fairness is None or not found.fairness
 
 
 def test_doses_are_not_planned():
-    with pytest.raises(AgentError, match="chooses regimens"):
-        load_agent(make_engine("melanoma", kind="dose"), "planner")
+    engine = make_engine("melanoma", kind="dose")
+    with pytest.raises(AgentError, match="'planner' is for regimen environments"):
+        load_agent(engine, "planner")
+    with pytest.raises(AgentError, match="the planner needs an environment whose actions are regimens"):
+        PlannerAgent(engine)
 
 
 def test_values_are_finite_for_extreme_patients(brief):
     """The largest, fastest and frailest of the pool."""
-    pool = brief.patient(brief.pool.T)
+    pool = brief.patients()
     hazard, growth = np.asarray(pool.hazard), np.asarray(pool.growth)
     rows = np.concatenate([np.argsort(hazard)[-3:], np.argsort(growth)[-3:]]).astype(np.int32)
-    encounter = brief.begin(rows, np.arange(6, dtype=np.uint32))
+    encounter = brief.begin(Origin(rows, np.arange(6, dtype=np.uint32)))
     observation, mask = brief.look(encounter)
     action = PlannerAgent(brief, cloud=16, tried=(4, 8)).act(np.asarray(observation).T, np.asarray(mask).T)
     assert np.asarray(mask).T[np.arange(6), action].all()

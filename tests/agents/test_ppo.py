@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onco_gym.agents import AgentError, rollout
-from onco_gym.agents.ppo import PpoAgent, Settings, train
+from onco_gym.agents.ppo import PpoAgent, PpoSettings, train
 from onco_gym.agents.simple import RandomAgent
 from onco_gym.interfaces.engine import make_engine
 
@@ -12,10 +12,12 @@ SMALL = {"envs": 256, "length": 16, "batches": 4, "hidden": (32,)}
 
 
 def test_it_learns():
-    engine, seen = make_engine("nsclc"), []
-    agent = train(engine, Settings(steps=250_000, **SMALL), on_round=seen.append)
-    assert [one.steps for one in seen] == [4096 * (turn + 1) for turn in range(62)]
-    assert seen[-1].entropy < seen[0].entropy
+    engine, told = make_engine("nsclc"), []
+    agent = train(engine, PpoSettings(steps=250_000, **SMALL), progress=lambda stage, done, total: told.append((done, total)))
+    steps = [4096 * (turn + 1) for turn in range(62)]
+    assert [one.steps for one in agent.curve] == steps
+    assert told == [(done, steps[-1]) for done in steps]
+    assert agent.curve[-1].entropy < agent.curve[0].entropy
     learned, random = (rollout(engine, one, 1000, seed=7).returns for one in (agent, RandomAgent()))
     half = 1.96 * np.sqrt((learned.var() + random.var()) / 1000)
     assert learned.mean() - random.mean() > half + 0.1
@@ -23,7 +25,7 @@ def test_it_learns():
 
 def test_same_seed_same_policy():
     engine = make_engine("nsclc")
-    first, again, other = (train(engine, Settings(steps=8192, **SMALL), seed) for seed in (3, 3, 4))
+    first, again, other = (train(engine, PpoSettings(steps=8192, **SMALL), seed) for seed in (3, 3, 4))
     for (weights, bias), (same, same_bias) in zip(first.layers, again.layers, strict=True):
         np.testing.assert_array_equal(weights, same)
         np.testing.assert_array_equal(bias, same_bias)
@@ -33,7 +35,7 @@ def test_same_seed_same_policy():
 @pytest.mark.slow
 def test_the_workflow_can_be_learned():
     engine = make_engine("nsclc", kind="workflow")
-    agent = train(engine, Settings(steps=4096, **SMALL))
+    agent = train(engine, PpoSettings(steps=4096, **SMALL))
     run = rollout(engine, agent, 64)
     assert run.actions.shape[2:] == (len(engine.kind.space.nvec),)
     assert np.isfinite(run.returns).all()
@@ -49,11 +51,11 @@ def test_masks_are_kept():
 
 def test_what_cannot_be_trained_says_so():
     with pytest.raises(AgentError, match="learns choices, not amounts"):
-        train(make_engine("nsclc", kind="dose"), Settings(steps=1, **SMALL))
-    with pytest.raises(AgentError, match="100 envs cannot be cut into 8 batches"):
-        Settings(envs=100)
+        train(make_engine("nsclc", kind="dose"), PpoSettings(steps=1, **SMALL))
+    with pytest.raises(AgentError, match="envs is 100, expected a multiple of the 8 batches"):
+        PpoSettings(envs=100)
     with pytest.raises(AgentError, match="steps is 0, expected a number above 0"):
-        Settings(steps=0)
+        PpoSettings(steps=0)
 
 
 def test_steps_of_a_dosing_policy_are_kept_without_probabilities():
@@ -64,7 +66,7 @@ def test_steps_of_a_dosing_policy_are_kept_without_probabilities():
             return np.full((len(observation), size), 0.5, np.float32)
 
         def probabilities(self, observation, mask):
-            raise AgentError("probabilities are of regimens")
+            raise AgentError("probabilities are only defined for regimens")
 
     engine = make_engine("nsclc", kind="dose")
     size = engine.kind.space.shape[0]

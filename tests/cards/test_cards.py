@@ -1,13 +1,16 @@
 """Cards: what is wrong with one is said in one error, with file, key, value and what was expected."""
 
 import re
+import tomllib
 
 import pytest
+from pydantic import ValidationError
 
 from onco_gym.cards import CardError, card_files, digest, load_card
 from onco_gym.cards.checks import conditions
 from onco_gym.cards.citations import citation
 from onco_gym.cards.expressions import ExpressionError, parse
+from onco_gym.cards.schema import Card
 
 
 @pytest.fixture
@@ -84,11 +87,48 @@ def test_social_position_cannot_reach_biology(tmp_path, text):
         ('adherence = "adherence"', 'adherence = "rural"', "numeric access variables"),
         ("capacity_cm3 = 14137", "capacity_cm3 = 10", "more than reference_cm3"),
         ("scan_error = 0.05", "scan_error = 0.5", "less than or equal to 0.25"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = true", "growth.capacity_cm3 = True: expected a valid number"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = 1e308", "growth.capacity_cm3 = 1e+308: expected less than or equal to"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = 1e999", "growth.capacity_cm3 = inf: expected a finite number"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = 0x" + "f" * 5000, "growth.capacity_cm3 = a value of type int"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = " + "9" * 400, "growth.capacity_cm3 = 999"),
+        ("capacity_cm3 = 14137", "capacity_cm3 = " + "9" * 5000, "capacity_cm3 = 999"),
+        ("horizon_cycles = 87", "horizon_cycles = 87.0", "horizon_cycles = 87.0: expected a valid integer"),
+        ("median = 4\n", "median = 0\n", "variables[test_delay_days].median = 0.0: expected a number of at least 1e-12"),
+        ("memory_half = ", "memory_half = 1e-300 # ", "immune.memory_half = 1e-300: expected greater than"),
+        ("[growth]", "[growth]\nx = " + "[" * 1500 + "]" * 1500, "too deeply nested"),
+        ("[growth]", "[growth]\nx" + ".x" * 1500 + " = 1", "growth.x = a value of type dict"),
     ],
 )
 def test_figures_that_make_no_sense(tmp_path, text, old, new, message):
     assert old in text
     assert message in broken(tmp_path, text.replace(old, new))
+
+
+def with_every_figure(value, new):
+    """(a copy of a table in which every figure is ``new``, how many there were)."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        changed = {key: with_every_figure(item, new) for key, item in pairs}
+        copy = {key: item for key, (item, _) in changed.items()}
+        return copy if isinstance(value, dict) else list(copy.values()), sum(count for _, count in changed.values())
+    figure = isinstance(value, int | float) and not isinstance(value, bool)
+    return new if figure else value, int(figure)
+
+
+@pytest.mark.parametrize("value", [True, "1", 1e308, float("inf"), float("nan"), 10**400], ids=lambda value: str(value)[:6])
+def test_every_figure_is_a_number_of_sane_size(text, value):
+    data, figures = with_every_figure(tomllib.loads(text), value)
+    with pytest.raises(ValidationError) as error:
+        Card.model_validate(data)
+    refused = [one for one in error.value.errors() if one["type"] != "too_short"]  # a list without what was refused in it
+    assert len(refused) == figures > 1000
+
+
+def test_whole_numbers_are_numbers(tmp_path, text):
+    path = tmp_path / "whole.toml"
+    path.write_text(text.replace("capacity_cm3 = 14137", "capacity_cm3 = 14137.0"))
+    assert digest(load_card(path)) == digest(load_card("nsclc"))
 
 
 def test_an_expression_that_calls_a_function(tmp_path, text):
@@ -97,6 +137,17 @@ def test_an_expression_that_calls_a_function(tmp_path, text):
 
 def test_not_toml_at_all(tmp_path):
     assert "is not TOML" in broken(tmp_path, "id = 'x\n[")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "missing"), (b'id = "X\xff"', "is not TOML"), (b'id = "X\0"', "is not TOML"), (None, "Is a directory")],
+)
+def test_files_that_are_no_cards(tmp_path, content, message):
+    path = tmp_path / "card.toml"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(CardError, match=message):
+        load_card(path)
 
 
 def test_a_card_cut_short(tmp_path, text):
@@ -108,6 +159,8 @@ def test_no_such_card():
         load_card("liver")
     with pytest.raises(CardError, match="cannot be read"):
         load_card("/nowhere/liver.toml")
+    with pytest.raises(CardError, match="cannot be read"):
+        load_card("liver\0.toml")
 
 
 def test_id_must_come_first(tmp_path, text):
@@ -163,6 +216,10 @@ LEVELS = {"age": None, "driver": ("none", "ALK"), "ALK": None}
         "driver in []",
         "driver == ['none', 'ALK']",
         "age > " + "9" * 400,
+        "age > " + "9" * 5000,
+        "age > 1e999",
+        "not " * 300 + "ALK",
+        "age" + " + 1" * 300,
         "driver == 'ALK' == 'none'",
     ],
 )
@@ -180,6 +237,13 @@ def test_nested_comparisons_cost_no_more_than_their_length():
     start = time.perf_counter()
     parse(text, LEVELS)
     assert time.perf_counter() - start < 1
+
+
+def test_why_an_expression_cannot_be_read():
+    with pytest.raises(ExpressionError, match="too deeply nested"):
+        parse("-" * 300 + "age", LEVELS)
+    with pytest.raises(ExpressionError, match="surrogates not allowed"):
+        parse("age > 1\udcff", LEVELS)
 
 
 @pytest.mark.parametrize("text", ["1 / 0 > age", "-ALK > 0"])

@@ -41,7 +41,7 @@ def test_hours_between_are_interpolated_across_midnight():
 
 
 def test_an_unknown_zone_is_refused():
-    with pytest.raises(CardError, match=r"no grid zone 'XXX'; known are AUS, AUT"):
+    with pytest.raises(CardError, match=r"no grid zone 'XXX'; expected one of AUS, AUT"):
         intensity("XXX")
 
 

@@ -1,3 +1,7 @@
+import signal
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -6,7 +10,6 @@ import onco_gym
 from onco_gym.agents import AgentError
 from onco_gym.evaluation import dataset as made
 from onco_gym.evaluation.dataset import DatasetError, default_id, write_dataset
-from onco_gym.foundation.workers import WorkError
 from onco_gym.rewards import TERMS
 
 minari = pytest.importorskip("minari")
@@ -101,19 +104,71 @@ def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorte
 
 
 def test_what_cannot_be_written_is_refused_before_the_work(home):
-    for name in ("nothing", "../up-v0", "a b-v0"):
-        with pytest.raises(DatasetError, match="is no name of a dataset"):
+    for name in ("nothing", "../up-v0", "a b-v0", "a/short-v0"):
+        with pytest.raises(DatasetError, match="is not the name of a dataset"):
             write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
-    with pytest.raises(DatasetError, match="at least one episode"):
+    with pytest.raises(DatasetError, match="episodes is 0, expected at least 1"):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 0)
     (home / "mine-v0").mkdir()
-    with pytest.raises(DatasetError, match="is no dataset; it is left alone"):
+    with pytest.raises(DatasetError, match="exists and is not a dataset; it was left alone"):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id="mine-v0", overwrite=True)
     with pytest.raises(AgentError, match="there is no agent"):
         write_dataset("onco_gym/NSCLC-v0", "nobody", 3)
-    with pytest.raises(WorkError, match="an address needs ray workers"):
-        write_dataset("onco_gym/NSCLC-v0", "guideline", 3, address="here:1")
-    assert [path.name for path in home.iterdir()] == ["mine-v0"]
+    (home / "file").touch()
+    for name, root in (("file/nsclc-v0", home), ("nsclc-v0", home / "file"), ("nsclc-v0", home / "file" / "folder")):
+        with pytest.raises(DatasetError, match="file is not a writable folder"):
+            write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name, root=root)
+    assert sorted(path.name for path in home.iterdir()) == ["file", "mine-v0"]
+
+
+STAGED = """
+import os, sys, time
+from pathlib import Path
+import onco_gym.cli as cli
+from onco_gym.evaluation.dataset import _staging
+
+def run(arguments):
+    with _staging(Path(arguments.root)) as stage:
+        (stage / "half").touch()
+        print("staged", flush=True)
+        time.sleep(60)
+
+cli.dataset.dataset_command = run
+sys.exit(cli.main(["dataset", "clinician", "--env", "NSCLC", "--root", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(("number", "code", "left"), [("SIGTERM", 143, 0), ("SIGINT", 130, 0), ("SIGKILL", -9, 1)])
+def test_a_run_that_ends_early_leaves_nothing_or_the_next_one_removes_it(home, number, code, left):
+    run = subprocess.Popen([sys.executable, "-c", STAGED, str(home)], stdout=subprocess.PIPE)
+    assert run.stdout.readline() == b"staged\n"
+    with made._staging(home) as mine:
+        assert len(list(home.iterdir())) == 2  # that of a run that is alive stays
+    assert not mine.exists()
+    run.send_signal(getattr(signal, number))
+    assert run.wait(60) == code
+    run.stdout.close()
+    assert len(list(home.iterdir())) == left
+    with made._staging(home) as mine:
+        assert list(home.iterdir()) == [mine]
+    assert not list(home.iterdir())
+
+
+def test_a_dataset_that_was_about_to_be_replaced_comes_back(home):
+    name, target = "mine/b-v0", home / "mine/b-v0"
+    (target / "data").mkdir(parents=True)
+    with made._staging(home) as stage, pytest.raises(FileNotFoundError):
+        made._move(stage, target, home, name, overwrite=True)  # there is nothing to put in its place
+    assert (target / "data").is_dir()
+    with made._staging(home) as stage, pytest.raises(DatasetError, match="another run has written"):
+        made._move(stage, target, home, name, overwrite=False)
+    assert (target / "data").is_dir()
+    killed = home / f"{made.STAGING}1" / made.REPLACED / name
+    killed.parent.mkdir(parents=True)
+    target.rename(killed)
+    with made._staging(home):
+        assert (target / "data").is_dir()
+    assert [path.name for path in home.iterdir()] == ["mine"]
 
 
 @pytest.mark.slow

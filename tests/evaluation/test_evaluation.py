@@ -317,7 +317,7 @@ def test_the_page_stands_alone(tmp_path, engine, found):
     assert "currentColor" in text
     assert "#010203" not in text
     other = replace(found[1], seed=SEED + 1)
-    with pytest.raises(EvaluationError, match="other patients"):
+    with pytest.raises(EvaluationError, match="different patients"):
         write_report(path, [found[0], other], engine, GuidelineAgent(engine.card))
     with pytest.raises(EvaluationError, match="at least one"):
         write_report(path, [], engine, GuidelineAgent(engine.card))

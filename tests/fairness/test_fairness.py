@@ -1,4 +1,6 @@
-"""Twins are the same patients in another group; a policy that goes by the group is found, one that does not is not."""
+"""Twins are the same patients in another group; a policy that depends on the group is found, one that does not is not."""
+
+import dataclasses
 
 import gymnasium as gym
 import numpy as np
@@ -9,8 +11,9 @@ from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAge
 from onco_gym.cards import load_card
 from onco_gym.fairness import BiasedAgent, FairnessError, audit_fairness, find_twins, measure_divergence
 from onco_gym.fairness.asking import jensen_shannon, moved
-from onco_gym.foundation.intervals import mean_by_patient, standardised
-from onco_gym.interfaces.engine import make_engine
+from onco_gym.foundation.intervals import Z, mean_by_patient, standardised
+from onco_gym.interfaces.engine import EngineError, make_engine
+from onco_gym.interfaces.stamp import StampError
 from onco_gym.patients import CausalGenerator
 
 assert onco_gym  # registers the ids
@@ -40,7 +43,7 @@ class ActOnly:
         self.act = agent.act
 
 
-# ------------------------------------------------------------------------------------------------ find_twins
+# ------------------------------------------------------------------------------------------------ twins
 
 
 def played(env, agent, seed, steps):
@@ -98,7 +101,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
     run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
     for value in ("female", "male"):
-        made = find_twins(run, "sex", value, engine=engine, seed=5)
+        made = find_twins(engine, "sex", value, episodes=run)
         own = columns(engine, "sex")
         others = np.setdiff1d(np.arange(made.factual.shape[2]), own)
         expected = np.where(made.alive[..., None], made.factual, 0)
@@ -108,7 +111,7 @@ def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
 
 def test_who_is_in_the_group_already_is_their_own_twin(engine):
     run = rollout(engine, RandomAgent(), N, seed=9)
-    made = find_twins(run, "deprivation", 5, engine=engine, seed=9)
+    made = find_twins(engine, "deprivation", 5, episodes=run)
     field = next(field for field in engine.scenario.fields if field.name == "deprivation")
     already = made.factual[0, :, field.index] > 0.99
     assert 50 < already.sum() < N - 50
@@ -117,7 +120,7 @@ def test_who_is_in_the_group_already_is_their_own_twin(engine):
 
 def test_episodes_have_the_twins_of_single_environments(engine, card):
     run = rollout(engine, GuidelineAgent(card), N, seed=40)
-    many = find_twins(run, "insurance", "medicaid", engine=engine, seed=40)
+    many = find_twins(engine, "insurance", "medicaid", episodes=run)
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
         played(env, GuidelineAgent(card), 40 + i, 12)
@@ -167,10 +170,10 @@ def test_estimates_by_hand():
     found = mean_by_patient(np.array([0, 0, 1, 3]), np.array([1.0, 1.0, 0.0, 0.0]))
     assert found.value == 0.5
     # sums over patients 2, 0, 0 and counts 2, 1, 1: residuals 1, -1/2, -1/2
-    assert found.high - found.value == pytest.approx(1.96 * np.sqrt(1.5 * 3 / 2) / 4)
+    assert found.high - found.value == pytest.approx(Z * np.sqrt(1.5 * 3 / 2) / 4)
     both = standardised(np.array([0.0, 2.0, 5.0, 5.0, 9.0]), np.array([0, 0, 1, 1, 2]), np.array([0.5, 0.25, 0.25]))
     assert both.value == pytest.approx((0.5 * 1 + 0.25 * 5) / 0.75)  # one value says nothing of its stratum
-    assert both.high - both.value == pytest.approx(1.96 * (2 / 3) * 1.0)
+    assert both.high - both.value == pytest.approx(Z * (2 / 3) * 1.0)
 
 
 def test_a_policy_that_treats_equal_need_equally(engine, card):
@@ -179,8 +182,8 @@ def test_a_policy_that_treats_equal_need_equally(engine, card):
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
-        reading = found.contrasts["direct"]
-        assert reading.nats.value == reading.changed.value == reading.cases_changed.value == 0
+        contrast = found.contrasts["direct"]
+        assert contrast.nats.value == contrast.changed.value == contrast.cases_changed.value == 0
     blind = measure_divergence(engine, ConstantAgent(card, "docetaxel"), N, effect="total")
     for found in blind.attributes.values():
         assert found.contrasts["total"].nats.value == 0
@@ -192,10 +195,10 @@ def test_chance_alone_is_no_finding(engine):
     assert not found.findings
     assert not found.report.exact
     for attribute in found.report.attributes.values():
-        reading = attribute.contrasts["direct"]
-        assert reading.chance > 0.1
-        assert abs(reading.nats.value) < 2 * (reading.nats.high - reading.nats.value)
-        assert abs(reading.changed.value) < 0.02
+        contrast = attribute.contrasts["direct"]
+        assert contrast.chance > 0.1
+        assert abs(contrast.nats.value) < 2 * (contrast.nats.high - contrast.nats.value)
+        assert abs(contrast.changed.value) < 0.02
 
 
 def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
@@ -205,19 +208,19 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     assert unfair.nats > fair.nats + 0.02
     assert unfair.nats > 2 * unfair.chance
     report = measure_divergence(engine, agent, N, attributes=["insurance"], effect="direct")
-    reading = report.attributes["insurance"].contrasts["direct"]
-    assert reading.nats.low > 0
-    standings = {standing.group: standing for standing in reading.standings}
+    contrast = report.attributes["insurance"].contrasts["direct"]
+    assert contrast.nats.low > 0
+    standings = {standing.group: standing for standing in contrast.standings}
     assert standings["medicaid"].changed.value == 1
     assert standings["medicaid"].followed == 0
     assert standings["commercial"].followed == 1
-    for pair in reading.pairs:
+    for pair in contrast.pairs:
         assert pair.changed.value == float("medicaid" in (pair.group, pair.other))
     # by step: the first line starts at the first visit, and there the answers are certain and different
-    involved = np.nanmax(reading.by_state[0])
+    involved = np.nanmax(contrast.by_state[0])
     assert involved == pytest.approx(np.log(2), abs=1e-6)
-    assert reading.by_step[0] == np.nanmax(reading.by_step)
-    assert reading.by_state.shape == (len(reading.by_step), N)
+    assert contrast.by_step[0] == np.nanmax(contrast.by_step)
+    assert contrast.by_state.shape == (len(contrast.by_step), N)
 
 
 def test_a_biased_agent_is_named_with_its_share(engine, card):
@@ -289,13 +292,16 @@ def test_bad_input_gets_one_clear_error(engine, card):
         find_twins("nsclc", "insurance", "medicaid")
     agent = GuidelineAgent(card)
     run = rollout(engine, agent, N)
-    with pytest.raises(FairnessError, match="pass both"):
+    with pytest.raises(FairnessError, match="got Episodes"):
         find_twins(run, "insurance", "medicaid")
-    with pytest.raises(FairnessError, match="not those of this engine and seed"):
-        find_twins(run, "insurance", "medicaid", engine=engine, seed=1)
+    with pytest.raises(StampError, match="made with horizon"):
+        find_twins(gym.make("onco_gym/NSCLC-v0"), "insurance", "medicaid", episodes=run)
+    other = dataclasses.replace(run, origin=run.origin._replace(key=run.origin.key + np.uint32(1)))
+    with pytest.raises(FairnessError, match="do not belong to this engine: their replay gives other regimens"):
+        find_twins(engine, "insurance", "medicaid", episodes=other)
     with pytest.raises(FairnessError, match="expected an engine or an environment"):
         measure_divergence(card, agent, 10)
-    with pytest.raises(FairnessError, match="at least one patient"):
+    with pytest.raises(EngineError, match="at least one patient"):
         measure_divergence(engine, agent, 0)
     with pytest.raises(FairnessError, match="'wealth' is not a protected attribute"):
         measure_divergence(engine, agent, 10, attributes=["wealth"])
@@ -303,7 +309,7 @@ def test_bad_input_gets_one_clear_error(engine, card):
         measure_divergence(engine, agent, 10, attributes="insurance")
     with pytest.raises(FairnessError, match="tolerance is 2"):
         audit_fairness(engine, agent, 10, tolerance=2)
-    with pytest.raises(AgentError, match="is no agent"):
+    with pytest.raises(AgentError, match="Engine is not an agent: it has no act"):
         measure_divergence(engine, engine, 10)
     with pytest.raises(AgentError, match=r"share is 23, expected 0\.\.1"):
         BiasedAgent(card, "insurance", "medicaid", 23)

@@ -168,7 +168,7 @@ def test_an_error_of_the_function_comes_through():
 def test_what_cannot_be_used_is_refused_in_one_line(monkeypatch):
     with pytest.raises(WorkError, match="expected one of local, ray"):
         spread(double, [1], "dask")
-    with pytest.raises(WorkError, match="an address needs ray workers"):
+    with pytest.raises(WorkError, match="address is 'here:1', which needs workers='ray', but workers is 'local'"):
         spread(double, [1], "local", "here:1")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(WorkError, match=r"pip install .onco_gym\[ray\]"):
@@ -201,8 +201,8 @@ def test_a_cluster_that_runs_already_is_joined_and_left_running():
 import subprocess, sys, ray
 from onco_gym.foundation.workers import spread
 address = ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR").address_info["gcs_address"]
-call = f"print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
-other = f"import ray; from onco_gym.foundation.workers import spread; {call}"
+other = "import ray; from onco_gym.foundation.workers import spread; "
+other += f"print(spread(len, ['ab'], 'ray', {address!r}), ray.is_initialized())"
 print(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout, end="")
 print(spread(len, ["abc"], "ray"), ray.is_initialized())
 """

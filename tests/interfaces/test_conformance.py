@@ -83,7 +83,7 @@ def test_a_card_of_your_own(tmp_path):
     testing.check_all("onco_gym/Card-v0", card=path)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64])
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
 def test_seeds_of_64_bits(seed):
     env = gym.make("onco_gym/NSCLC-v0")
     first = env.reset(seed=seed)[0]
@@ -157,7 +157,7 @@ def test_weights_and_horizon_can_be_set():
     assert reward == pytest.approx(2 * info["reward_terms"]["outcome"])
     with pytest.raises(ValueError, match="kindness"):
         gym.make("onco_gym/NSCLC-v0", weights={"kindness": 1.0})
-    with pytest.raises(ValueError, match="at least one cycle"):
+    with pytest.raises(ValueError, match="horizon is 0, expected a whole number of cycles"):
         gym.make("onco_gym/NSCLC-v0", horizon=0)
 
 

@@ -34,7 +34,7 @@ def make(name, kind="dose"):
 
 @functools.partial(jax.jit, static_argnums=0)
 def admitted(engine, stream):
-    return engine.begin(*engine.draw(Seat(stream, jnp.zeros_like(stream))))
+    return engine.begin(engine.draw(Seat(stream, jnp.zeros_like(stream))))
 
 
 @functools.partial(jax.jit, static_argnums=0)

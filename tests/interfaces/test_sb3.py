@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecMonitor, VecNormali
 import onco_gym
 from onco_gym.agents import OnnxAgent
 from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.registry import UnknownEnvironmentError
 from onco_gym.interfaces.sb3 import Sb3Error
 
 N = 8
@@ -35,8 +36,24 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def make(kind="", n=N, seed=0):
-    return onco_gym.make_sb3(f"onco_gym/NSCLC{kind}-v0", n_envs=n, seed=seed, **SETTINGS)
+def make(kind="", n=N, seed=0, monitor=False):
+    return onco_gym.make_sb3(f"onco_gym/NSCLC{kind}-v0", n_envs=n, seed=seed, monitor=monitor, **SETTINGS)
+
+
+def test_episode_returns_are_reported_by_default():
+    env, plain = onco_gym.make_sb3("NSCLC", n_envs=N, seed=3, **SETTINGS), make(seed=3)
+    assert isinstance(env, VecMonitor)
+    env.reset()
+    plain.reset()
+    returns, ended = np.zeros(N), 0
+    for action, _ in zip(drawn(env.action_space, N, 1), range(20), strict=False):
+        _, _, done, infos = env.step(action)
+        returns += plain.step(action)[1]
+        for i in np.flatnonzero(done):
+            assert infos[i]["episode"]["r"] == pytest.approx(returns[i], abs=1e-5)
+        ended, returns[done] = ended + done.sum(), 0
+    assert ended
+    assert is_masking_supported(env)
 
 
 def drawn(space, n, seed):
@@ -191,7 +208,7 @@ def test_masks_as_sb3_contrib_asks_for_them(kind):
 def test_what_cannot_be_made():
     with pytest.raises(Sb3Error, match=r"vector of rewards.*onco_gym/NSCLC-v0"):
         onco_gym.make_sb3("onco_gym/mo-NSCLC-v0")
-    with pytest.raises(Sb3Error, match="no environment of onco_gym"):
+    with pytest.raises(UnknownEnvironmentError, match="there is no environment or card 'CartPole-v1'"):
         onco_gym.make_sb3("CartPole-v1")
     with pytest.raises(Sb3Error, match="at least 1"):
         onco_gym.make_sb3("onco_gym/NSCLC-v0", n_envs=0)
@@ -299,4 +316,4 @@ def test_the_example_in_one_file_learns_and_writes_a_policy(tmp_path):
     done = subprocess.run([sys.executable, str(script), *settings], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("return") == 2
-    OnnxAgent(tmp_path / "policy.onnx", make_engine("nsclc"))
+    OnnxAgent(make_engine("nsclc"), tmp_path / "policy.onnx")

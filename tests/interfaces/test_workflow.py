@@ -454,7 +454,7 @@ def test_wrong_actions_are_named():
     for part, name in enumerate(kind.parts):
         wrong = good.copy()
         wrong[part] = 99
-        with pytest.raises(gym.error.InvalidAction, match=f"{name} is 99: expected 0"):
+        with pytest.raises(gym.error.InvalidAction, match=f"{name} is 99, expected 0"):
             kind.checked(wrong, None)
     with pytest.raises(gym.error.InvalidAction, match="expected whole numbers of shape"):
         kind.checked(good[:-1], None)

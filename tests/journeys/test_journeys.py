@@ -1,4 +1,4 @@
-"""Journeys as clinical event graphs: from episodes and records, to files and back, and as pictures."""
+"""Journeys as clinical event graphs: from episodes and visits, to files and back, and as pictures."""
 
 import copy
 import itertools
@@ -15,14 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym import CausalGenerator, load_card
-from onco_gym.agents import GuidelineAgent
+from onco_gym.agents import GuidelineAgent, load_agent, read_episodes, rollout, write_episodes
 from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards.checks import guideline_vocabulary
-from onco_gym.interfaces.single import OncologyEnv
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.single import OncologyEnv, snapshots
 from onco_gym.journeys import (
     JourneyError,
     Visit,
     draw,
+    from_actions,
     from_episode,
     from_graphml,
     from_json,
@@ -39,7 +41,7 @@ from onco_gym.knowledge.plausibility import history_problems
 
 @pytest.fixture(scope="module")
 def envs():
-    return {name: OncologyEnv(name, render_mode="ansi") for name in CARDS}
+    return {name: OncologyEnv(name) for name in CARDS}
 
 
 def play(env, choose, seed):
@@ -129,8 +131,8 @@ def followed(envs):
         agent = GuidelineAgent(env.engine.card)
         for seed in (1, 2):
             seen = play(env, lambda observation, mask, agent=agent: int(agent.act(observation[None], mask[None])[0]), seed)
-            snapshots = [env._snapshot(values) for values in env._history]
-            episodes.setdefault(name, []).append((seen, snapshots, from_episode(env)))
+            history, _ = snapshots(env.engine, *env.origin, env.actions)
+            episodes.setdefault(name, []).append((seen, history, from_episode(env)))
     return episodes
 
 
@@ -176,11 +178,50 @@ def test_an_episode_under_way_has_a_graph_too(envs):
     assert same(from_episode(wrapped), graph)
 
 
-def test_without_history_there_is_no_graph():
-    env = OncologyEnv("nsclc")
-    env.reset(seed=0)
-    with pytest.raises(JourneyError, match="render_mode='ansi'"):
-        from_episode(env)
+@pytest.mark.parametrize("kind", ["regimen", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("dose", "workflow"))])
+def test_an_episode_of_a_rollout_has_the_graph_of_the_single_environment(kind, tmp_path):
+    engine = make_engine("nsclc", kind=kind)
+    episodes = rollout(engine, load_agent(engine, "guideline"), 6, seed=40)
+    write_episodes(tmp_path / "episodes.json", engine, episodes, seed=40)
+    script = read_episodes(tmp_path / "episodes.json", engine)
+    env = OncologyEnv("nsclc", kind=kind)
+    for i in (0, 3):
+        row, key, actions = episodes.of(i)
+        env.reset(seed=40 + i)
+        assert env.origin == (row, key)
+        for number, action in enumerate(actions):
+            _, _, died, ended, _ = env.step(action)
+            assert (died or ended) == (number == len(actions) - 1)
+        graph = from_episode(env)
+        assert same(from_actions(engine, row, key, actions), graph)
+        assert same(from_actions(engine, *script.of(i)), graph)
+        assert validate(engine.card, graph) == []
+        assert {"death", "end"} & {event["name"] for event in kinds(graph, "outcome")}
+
+
+def test_a_render_mode_changes_nothing():
+    graphs = []
+    for mode in (None, "ansi"):
+        env = OncologyEnv("nsclc", render_mode=mode)
+        play(env, stubborn(env, 3), 3)
+        graphs.append(from_episode(env))
+    assert same(*graphs)
+
+
+def test_a_second_episode_has_a_graph_of_its_own(envs):
+    env = envs["nsclc"]
+    play(env, stubborn(env, 3), 3)
+    first = from_episode(env)
+    play(env, stubborn(env, 4), 4)
+    second = from_episode(env)
+    assert not same(first, second)
+    play(env, stubborn(env, 3), 3)
+    assert same(from_episode(env), first)
+
+
+def test_without_a_patient_there_is_no_graph():
+    with pytest.raises(JourneyError, match=r"no patient yet: call reset\(\) first"):
+        from_episode(OncologyEnv("nsclc"))
     with pytest.raises(JourneyError, match="expected an environment of onco_gym"):
         from_episode("NSCLC")
 
@@ -280,40 +321,40 @@ def test_rules_are_judged_by_what_was_seen(envs, name):
 
 def test_progression_is_found_again_and_again(lung_row, nsclc):
     counts = (0, 1, 1, 2)
-    records = [Visit(0), *(Visit(i, "osimertinib", progressed=i > 0, progressions=n) for i, n in enumerate(counts) if i)]
-    found = [event["cycle"] for event in kinds(from_visits(nsclc, lung_row, records), "outcome")]
+    visits = [Visit(0), *(Visit(i, "osimertinib", progressed=i > 0, progressions=n) for i, n in enumerate(counts) if i)]
+    found = [event["cycle"] for event in kinds(from_visits(nsclc, lung_row, visits), "outcome")]
     assert found == [1, 3]
 
 
 def test_progression_causes_one_change(lung_row, nsclc):
-    records = [Visit(0), Visit(1, "osimertinib", progressed=True)]
-    records += [Visit(cycle, ("drug_holiday", "best_supportive_care")[cycle % 2], progressed=True) for cycle in range(2, 8)]
-    records += [Visit(8, "docetaxel")]
-    found = [second for first, second in causes(from_visits(nsclc, lung_row, records)) if first == "outcome:progression@1"]
+    visits = [Visit(0), Visit(1, "osimertinib", progressed=True)]
+    visits += [Visit(cycle, ("drug_holiday", "best_supportive_care")[cycle % 2], progressed=True) for cycle in range(2, 8)]
+    visits += [Visit(8, "docetaxel")]
+    found = [second for first, second in causes(from_visits(nsclc, lung_row, visits)) if first == "outcome:progression@1"]
     assert sorted(found) == ["treatment:docetaxel@7", "treatment:drug_holiday@1"]
 
 
 @pytest.mark.parametrize(
-    ("records", "message"),
+    ("visits", "message"),
     [
-        ([], "there are no records"),
-        ([{"cycle": 0}], "record 0 is dict, expected a Visit"),
-        ([Visit(1, "docetaxel")], "record 0 is of cycle 1"),
-        ([Visit(0), Visit(2, "docetaxel")], "record 1 is of cycle 2"),
-        ([Visit(0), Visit(1)], "record 1 has given None"),
-        ([Visit(0, "docetaxel")], "record 0 has given 'docetaxel'"),
+        ([], "there are no visits"),
+        ([{"cycle": 0}], "visit 0 is dict, expected a Visit"),
+        ([Visit(1, "docetaxel")], "visit 0: cycle is 1"),
+        ([Visit(0), Visit(2, "docetaxel")], "visit 1: cycle is 2"),
+        ([Visit(0), Visit(1)], "visit 1: given is None"),
+        ([Visit(0, "docetaxel")], "visit 0: given is 'docetaxel'"),
         ([Visit(0), Visit(1, "aspirin")], "names regimen 'aspirin', expected one of"),
         ([Visit(0, tests=("xray",))], "names test 'xray', expected one of ngs, pdl1"),
         ([Visit(0, markers=("sensitive",))], "names clone 'sensitive'"),
         ([Visit(0), Visit(1, "docetaxel", severe="nose")], "names organ class 'nose'"),
-        ([Visit(0), Visit(1, "docetaxel", dose=1.5)], "has dose 1.5, expected a share"),
-        ([Visit(0), Visit(1, "docetaxel", alive=False), Visit(2, "docetaxel")], "record 2 follows death"),
+        ([Visit(0), Visit(1, "docetaxel", dose=1.5)], "dose is 1.5, expected a share"),
+        ([Visit(0), Visit(1, "docetaxel", alive=False), Visit(2, "docetaxel")], "visit 2 follows death"),
         ([Visit(0, diameter=float("nan"))], "value is nan"),
     ],
 )
-def test_records_that_do_not_fit_are_refused(nsclc, lung_row, records, message):
+def test_visits_that_do_not_fit_are_refused(nsclc, lung_row, visits, message):
     with pytest.raises(JourneyError, match=message):
-        from_visits(nsclc, lung_row, records)
+        from_visits(nsclc, lung_row, visits)
 
 
 def test_a_patient_who_cannot_be_is_refused(nsclc, lung_row):
@@ -331,7 +372,7 @@ def test_legal_play_is_plausible(envs, name):
     card = env.engine.card
     for seed in range(4):
         env.reset(seed=seed)
-        row = env.engine.cohort.row(card, env._info(env._history[0])["patient"])
+        row = env.patient
         pointless = [r.name for r in card.regimens if history_problems(card, row, [(0, r.name)])]
         play(env, stubborn(env, seed, without=pointless), seed)
         assert validate(card, from_episode(env)) == []
@@ -356,8 +397,8 @@ def test_implausible_journeys_are_found(told, nsclc):
     assert any(problem.startswith("cycle 1: osimertinib has nothing to act on") for problem in problems)
     course = "treatment:best_supportive_care@5"
     for other, message in [
-        (changed(told, course, name="aspirin"), "'aspirin' is no regimen of NSCLC"),
-        (changed(told, course, name="osimertinib"), "osimertinib is taken up again"),
+        (changed(told, course, name="aspirin"), "'aspirin' is not a regimen of NSCLC"),
+        (changed(told, course, name="osimertinib"), "osimertinib is resumed after the change to"),
         (changed(told, course, until=9, doses="1 1 1 1"), "given after death at cycle 7"),
         (changed(told, "test:ngs@1", name="xray"), "test 'xray' at cycle 1: expected one of ngs, pdl1"),
         (changed(told, "test:ngs@1", name="pdl1"), "EGFR_L858R is found at cycle 1, expected a result of ngs by then"),
@@ -366,7 +407,7 @@ def test_implausible_journeys_are_found(told, nsclc):
         (changed(told, "outcome:response@2", name="death", label="Death"), "dies 2 times"),
     ]:
         assert any(message in problem for problem in validate(nsclc, other)), (message, validate(nsclc, other))
-    assert validate(load_card("breast"), told) == ["the journey is of card 'NSCLC', expected 'Breast'"]
+    assert validate(load_card("breast"), told) == ["the journey is from card 'NSCLC', expected 'Breast'"]
 
 
 # ---------------------------------------------------------------- files
@@ -374,18 +415,18 @@ def test_implausible_journeys_are_found(told, nsclc):
 
 @st.composite
 def stories(draw, card):
-    """Records of a random course, as a stranger might write them."""
+    """Visits of a random course, as a stranger might write them."""
     regimens, organs = [r.name for r in card.regimens], [o.name for o in card.organs]
-    records = [Visit(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests]))))), *()]
+    visits = [Visit(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests]))))), *()]
     given = regimens[0]
     for cycle in range(1, draw(st.integers(1, 7))):
         given = draw(st.one_of(st.just(given), st.sampled_from(regimens)))
-        records.append(
+        visits.append(
             Visit(
                 cycle,
                 given,
                 dose=draw(st.floats(0, 1)),
-                tests=records[-1].tests,
+                tests=visits[-1].tests,
                 diameter=draw(st.none() | st.floats(0, 1000)),
                 change=draw(st.none() | st.floats(-1, 5)),
                 progressed=draw(st.booleans()),
@@ -396,9 +437,9 @@ def stories(draw, card):
                 alive=draw(st.booleans()),
             )
         )
-        if not records[-1].alive:
+        if not visits[-1].alive:
             break
-    return records
+    return visits
 
 
 @settings(max_examples=30, deadline=None)
@@ -454,32 +495,37 @@ def edited(told, change):
         (lambda d: d["events"][0].update(cycle=3, until=3), "week is 0, expected 9 for its cycle"),
         (lambda d: d["events"][0].update(confidence=1.2), "confidence is 1.2, expected a number in 0..1"),
         (lambda d: d["events"][0].update(confidence=float("nan")), "confidence is nan"),
+        (lambda d: d["events"][0].update(week=float("inf")), "week is inf"),
+        (lambda d: d["events"][0].update(week=10**400), "week is 1000"),
         (lambda d: d["events"][0].update(label="a\x00b"), "expected printable text"),
         (lambda d: d["events"][0].update(label="x" * 1000), "expected printable text"),
         (lambda d: d["events"][0].update(until=4), "until is 4, expected 0, or more for a treatment"),
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="1 x"), "expected numbers separated by spaces"),
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="3"), "expected a share for each of its cycles"),
-        (lambda d: d["events"].append(d["events"][0]), "stands there twice"),
+        (lambda d: d["events"].append(d["events"][0]), "occurs twice"),
         (
             lambda d: d["links"].append({"from": "nobody", "to": d["events"][0]["id"], "relation": "before"}),
-            "leads from 'nobody'",
+            "a link's 'from' is 'nobody'",
         ),
-        (lambda d: d["links"].append(d["links"][0]), "stands there twice"),
+        (lambda d: d["links"].append(d["links"][0]), "occurs twice"),
         (lambda d: d["links"][0].update(relation="loves"), "expected relation as one of before, causes"),
         (lambda d: d["links"][0].update(relation=["before"]), "expected relation as one of before, causes"),
         (
             lambda d: d["links"].append({"from": d["events"][-1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "runs back in time, from cycle 7 to cycle 0",
+            "leads back in time, from cycle 7 to cycle 0",
         ),
         (
             lambda d: d["links"].append({"from": d["events"][1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "the links go in a circle",
+            "the links form a cycle",
         ),
-        (lambda d: d["links"].append({"from": d["events"][0]["id"], "to": d["events"][0]["id"], "relation": "before"}), "circle"),
+        (
+            lambda d: d["links"].append({"from": d["events"][0]["id"], "to": d["events"][0]["id"], "relation": "before"}),
+            "links form a cycle",
+        ),
         (lambda d: d["patient"].update(age=[1]), "patient 'age' is"),
         (lambda d: d.update(patient=None), "'patient' is None"),
         (lambda d: d.update(cycle_weeks=0), "'cycle_weeks' is 0"),
-        (lambda d: d.update(events=[{}] * 10_001), "there are 10001 events, expected 10000 at most"),
+        (lambda d: d.update(events=[{}] * 10_001), "there are 10001 events, expected at most 10000"),
     ],
 )
 def test_what_is_not_a_journey_is_refused(told, change, message):
@@ -492,10 +538,10 @@ def test_what_is_not_a_journey_is_refused(told, change, message):
     [
         ("", "not JSON"),
         ("[1, 2]", "expected a dictionary, got list"),
-        ('{"version": NaN}', "NaN is no number"),
+        ('{"version": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "not JSON"),
         (b"\xff\xfe{", "not UTF-8"),
-        (" " * 8_000_001, "expected 8000000 at most"),
+        (" " * 8_000_001, "expected at most 8000000"),
         (None, "expected a dictionary, got NoneType"),
         (b"\x80\x04\x95\x10.", "not UTF-8"),
         ("9" * 5000, "not JSON"),
@@ -530,7 +576,7 @@ def test_graphml_that_is_not_a_journey_is_refused(told):
         (text.replace(">test<", ">rumour<", 1), "kind is 'rumour'"),
         (text.replace(">1.0<", ">7.5<"), "expected"),
         ("\n".join(nx.generate_graphml(nx.path_graph(3, create_using=nx.DiGraph))), "format is 'None'"),
-        (" " * 8_000_001, "expected 8000000 at most"),
+        (" " * 8_000_001, "expected at most 8000000"),
     ]:
         with pytest.raises(JourneyError, match=message):
             from_graphml(bad)
@@ -569,7 +615,7 @@ def test_no_edit_of_a_text_gets_past_the_check(told, start, length, text):
 def test_only_journeys_are_written(told, tmp_path):
     broken = copy.deepcopy(told)
     broken.nodes["scan:scan@2"]["confidence"] = 3.0
-    for write in (to_json, to_graphml, lambda graph: draw(graph, tmp_path / "no.png")):
+    for write in (to_json, to_graphml, lambda graph: draw(tmp_path / "no.png", graph)):
         with pytest.raises(JourneyError, match=r"confidence is 3\.0"):
             write(broken)
     with pytest.raises(JourneyError, match=r"expected a networkx\.DiGraph"):
@@ -594,7 +640,7 @@ def test_the_picture_shows_every_event(told, tmp_path):
     assert len(arrows) == len(causes(told))
     for ending, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         path = tmp_path / f"journey.{ending}"
-        draw(told, path)
+        draw(path, told)
         assert path.read_bytes().startswith(start)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journey.pdf", "journey.png", "journey.svg"]
 
@@ -612,6 +658,6 @@ def test_labels_of_a_lane_do_not_run_into_each_other(envs):
 
 
 def test_the_shortest_journey_can_be_drawn(nsclc, lung_row, tmp_path):
-    draw(from_visits(nsclc, lung_row, [Visit(0)]), tmp_path / "one.png")
-    draw(from_visits(nsclc, {}, [Visit(0)]), tmp_path / "none.png")
+    draw(tmp_path / "one.png", from_visits(nsclc, lung_row, [Visit(0)]))
+    draw(tmp_path / "none.png", from_visits(nsclc, {}, [Visit(0)]))
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())

@@ -186,7 +186,7 @@ def test_what_is_not_known_recommends_nothing_that_needs_it(lung):
 @pytest.mark.parametrize(
     ("facts", "line", "message"),
     [
-        ({"EGRF_L858R": True}, 1, "no fact 'EGRF_L858R'; expected some of age"),
+        ({"EGRF_L858R": True}, 1, "NSCLC has no fact 'EGRF_L858R'; expected some of age"),
         ({"driver": "EGFR"}, 1, "driver is 'EGFR', expected one of"),
         ({"ALK": "yes"}, 1, "ALK is 'yes', expected True or False"),
         ({"ALK": True, "driver": "RET"}, 1, "ALK is True, expected False since driver is 'RET'"),
@@ -194,7 +194,7 @@ def test_what_is_not_known_recommends_nothing_that_needs_it(lung):
         ({"age": -4}, 1, "age is -4, expected a number in 25..95"),
         ({"ecog": 7}, 1, "ecog is 7, expected a number in 0..4"),
         ({"toxicity_immune": float("nan")}, 1, "toxicity_immune is nan, expected a number in 0..5"),
-        ({"line": 2}, 1, "expected it as an argument"),
+        ({"line": 2}, 1, "expected it as a separate argument"),
         ({}, 0, "line is 0, expected a whole number from 1"),
         ({}, True, "line is True, expected a whole number from 1"),
     ],
@@ -316,7 +316,7 @@ def test_problems_name_the_variable_the_value_and_what_was_expected():
     for message, change in cases.items():
         assert patient_problems(card, {**row, **change}) == [message]
     assert patient_problems(card, {**row, "shoe_size": 43})[0].startswith(
-        "'shoe_size' is no variable of Breast; expected some of age"
+        "'shoe_size' is not a variable of Breast; expected some of age"
     )
 
 
@@ -373,22 +373,22 @@ def test_a_plain_history_is_no_problem(card):
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        ([(0, "aspirin")], "cycle 0: 'aspirin' is no regimen of NSCLC; expected one of best_supportive_care"),
+        ([(0, "aspirin")], "cycle 0: 'aspirin' is not a regimen of NSCLC; expected one of best_supportive_care"),
         ([(-1, "docetaxel")], "cycle -1: docetaxel is given before the first visit, expected a cycle from 0"),
         ([(3, "docetaxel"), (2, "docetaxel")], "cycle 2: docetaxel comes after cycle 3 in the history, expected a cycle from 4"),
         ([(3, "docetaxel"), (3, "docetaxel")], "cycle 3: docetaxel comes after cycle 3 in the history, expected a cycle from 4"),
         (
             [(0, "docetaxel"), (1, "drug_holiday"), (2, "sotorasib"), (3, "docetaxel")],
-            "cycle 3: docetaxel is taken up again after it was left for sotorasib, expected a new regimen",
+            "cycle 3: docetaxel is resumed after the change to sotorasib, expected a new regimen",
         ),
         (
             [(cycle, "carboplatin_paclitaxel") for cycle in range(9)],
-            "cycle 6: carboplatin_paclitaxel goes on after 6 cycles, expected at most 6 of it",
+            "cycle 6: carboplatin_paclitaxel continues after 6 cycles, expected at most 6",
         ),
-        ([(20, "docetaxel")], "cycle 20: docetaxel is given after death at cycle 20, expected nothing from then on"),
-        ([(1.5, "docetaxel")], "entry 0 of the history is (1.5, 'docetaxel'), expected a whole number of cycles first"),
-        ([(0, 7)], "entry 0 of the history is (0, 7), expected the name of a regimen second"),
-        ([(0, "docetaxel", 2.0)], "entry 0 of the history is (0, 'docetaxel', 2.0), expected a dose in 0..1 third"),
+        ([(20, "docetaxel")], "cycle 20: docetaxel is given after death at cycle 20, expected no treatment from then on"),
+        ([(1.5, "docetaxel")], "entry 0 of the history is (1.5, 'docetaxel'), expected a whole number as the cycle"),
+        ([(0, 7)], "entry 0 of the history is (0, 7), expected a name as the regimen"),
+        ([(0, "docetaxel", 2.0)], "entry 0 of the history is (0, 'docetaxel', 2.0), expected a number in 0..1 as the dose"),
         (["docetaxel"], "entry 0 of the history is 'docetaxel', expected (cycle, regimen) or (cycle, regimen, dose)"),
     ],
 )

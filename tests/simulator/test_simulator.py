@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym.cards.scenarios import params, schedule
-from onco_gym.interfaces.engine import Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Origin, Seat, make_engine, stream_of
 from onco_gym.patients import CausalGenerator
 from onco_gym.rewards import Scene
-from onco_gym.rewards.outcome import outcome
+from onco_gym.rewards.outcome import outcome_term
 from onco_gym.simulator import tumour
 from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
@@ -104,7 +104,7 @@ def test_growth_without_treatment_is_gompertz(growth, start, cycles):
 
 
 def gained(engine, before, after, events):
-    return outcome(engine.scenario, engine.params, Scene(before, after, USUAL_ORDERS, events, None, None))
+    return outcome_term(engine.scenario, engine.params, Scene(before, after, USUAL_ORDERS, events, None, None))
 
 
 @settings(max_examples=20, deadline=None)
@@ -168,7 +168,7 @@ def test_social_twins_have_the_same_tumour(card):
     rows, keys = np.arange(N, dtype=np.int32), np.arange(N, dtype=np.uint32)
     paths = []
     for engine in engines:
-        journey = engine.begin(rows, keys).journey
+        journey = engine.begin(Origin(rows, keys)).journey
         patient = journey.patient._replace(adherence=jnp.ones(N), delay=jnp.zeros(N))
         journey = admit(engine.scenario, engine.params, patient, keys)
         advance = compiled_step(engine)
@@ -182,7 +182,7 @@ def test_social_twins_have_the_same_tumour(card):
 def test_expected_is_the_mean_of_sampled(engine):
     """One cycle: the expected reading's survival and utility are those of many sampled draws."""
     n = 20_000
-    journey = engine.begin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32)).journey
+    journey = engine.begin(Origin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))).journey
     sick = journey.state._replace(volume=journey.state.volume + 2.0, clones=journey.state.clones + 2.0)
     journey = journey._replace(state=sick)
     action = np.full(n, 3, np.int32)
@@ -267,7 +267,7 @@ def test_published_toxicity_shares_come_out(engine):
     )
     stated = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
     n = 4000
-    journey = engine.begin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32)).journey
+    journey = engine.begin(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
     patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
     table = engine.params.regimens.copy()
     table[:, len(card.mechanisms) + len(card.organs) + 1] = 0  # nobody stops for toxicity
@@ -286,7 +286,7 @@ def test_published_toxicity_shares_come_out(engine):
 def test_progressions_are_counted_and_weigh_on_survival(engine):
     """Without treatment, a tumour progresses again and again; each time raises the hazard of death, up to a point."""
     n = 2000
-    journey = engine.begin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32)).journey
+    journey = engine.begin(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
     journey = journey._replace(patient=journey.patient._replace(hazard=jnp.zeros(n)))
     advance = compiled_step(engine)
     counts = []

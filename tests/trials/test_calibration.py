@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from onco_gym.cards import card_files, load_card
 from onco_gym.cards.scenarios import params, scenario
-from onco_gym.cli import main
 from onco_gym.trials import TrialError
 from onco_gym.trials.arms import recruit, simulate
 from onco_gym.trials.calibration import Fit, calibrate, loss
-from onco_gym.trials.ensemble import StaleError, draw_ensemble, ensemble_file, load_ensemble
-from onco_gym.trials.parameters import differs, figures_at, parameters, reads, with_figures, write_figures
+from onco_gym.trials.ensemble import StaleError, draw_ensemble, load_ensemble
+from onco_gym.trials.parameters import differs, figures_at, fitted_parameters, reads, with_figures, write_figures
 from onco_gym.trials.published import setting_of
 
 
@@ -40,7 +39,7 @@ def small(tmp_path):
 def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name, seed):
     """Moving parameters in memory and in the file is the same, to the four digits that are written."""
     card = load_card(name)
-    moved = parameters(card)
+    moved = fitted_parameters(card)
     x = np.random.default_rng(seed).normal(0, 1, len(moved))
     figures = figures_at(moved, x)
     document = tomlkit.parse(card_files()[name].read_text())
@@ -54,7 +53,7 @@ def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name,
 def test_every_parameter_moves_something_and_stays_in_bounds(card):
     own = params(card)
     everything = type(own)(*(np.ones(np.shape(value), bool) for value in own))
-    for one in parameters(card):
+    for one in fitted_parameters(card):
         for x in (-60.0, 60.0):
             values = one.values(x)
             bounds = [(min(one.low, start), max(one.high, start)) for start in one.start]
@@ -70,7 +69,7 @@ def test_what_an_arm_does_not_read_does_not_change_it(nsclc):
     read, own = reads(nsclc, candidates), params(nsclc)
     before = simulate(scenario(nsclc), own, candidates, 60)
     silent = 0
-    for one in parameters(nsclc):
+    for one in fitted_parameters(nsclc):
         other = params(with_figures(nsclc, figures_at([one], np.array([1.0]))))
         if not differs(read, own, other):
             silent += 1
@@ -94,12 +93,12 @@ def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(small, tmp_path):
 def test_interrupted_or_not_a_fit_is_the_same(small, tmp_path):
     calibrate(small, tmp_path / "whole.toml", tmp_path / "a.json", n=60, rounds=2)
 
-    def stop(fit):
-        if fit.position.round == 1:
+    def stop(stage, done, total):
+        if stage.startswith("round 2") and done == 3:  # in the middle of the second round
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2, on_round=stop)
+        calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2, progress=stop)
     assert not (tmp_path / "parts.toml").exists()
     assert json.loads((tmp_path / "b.json").read_text())["round"] == 1
     calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2)
@@ -129,23 +128,6 @@ def test_a_state_of_something_else_is_refused(small, tmp_path):
     state.write_text(json.dumps(stamp))
     with pytest.raises(TrialError, match="another card, seed or number"):
         calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
-
-
-def test_the_command_fits_a_card_in_place(small, capsys):
-    before = small.read_text()
-    assert main(["calibrate", str(small), "-n", "60", "--rounds", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "Figures that moved" in said
-    assert small.read_text() != before
-    card = load_card(small)
-    ensemble = load_ensemble(card, ensemble_file(small))
-    assert len(ensemble.offsets) == 24
-    figures = [float(member.growth[0]) for member in ensemble.members(card)]
-    assert np.std(figures) > 0
-    ensemble_file(small).unlink()
-    assert main(["calibrate", str(small), "-n", "200", "--ensemble"]) == 0
-    assert load_ensemble(card, ensemble_file(small)) is not None
-    assert main(["calibrate", str(small), "--json", str(small.with_suffix(".json"))]) == 2
 
 
 def test_an_ensemble_of_other_figures_is_stale(small, tmp_path):

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from onco_gym.cards import load_card
 from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import params
-from onco_gym.cli import main
 from onco_gym.trials import Setting, TrialError, as_json, reproduce, run_trial
 from onco_gym.trials.arms import patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 from onco_gym.trials.parameters import with_figures
 from onco_gym.trials.published import accuracy, landmark, setting_of
-from onco_gym.trials.statistics import Times, fast_log_hazard_ratio, hazard_ratio, log_rank, rate
+from onco_gym.trials.statistics import Times, fast_log_hazard_ratio, hazard_ratio, log_rank, log_rank_z, rate
+from onco_gym.trials.trial import FIGURES, RESAMPLES, _resampled
 
 EGFR = Setting("(EGFR_ex19del or EGFR_L858R) and ecog <= 1")
 
@@ -221,6 +221,34 @@ def test_intervals_carry_what_we_do_not_know(card):
     assert 0 <= result.uncertainty[0]["response"][0] <= result.uncertainty[0]["response"][1] <= 1
 
 
+def test_intervals_are_never_narrower_than_chance(nsclc):
+    """Also where all or none of few patients respond, who show no chance when they are drawn again."""
+    result = run_trial(nsclc, EGFR, ["osimertinib"], n=6, ensemble=[params(nsclc)])
+    (arm,) = as_json(result)["arms"]
+    for name in FIGURES:
+        low, high = (math.inf if bound is None else bound for bound in arm[name]["interval"])
+        wider_low, wider_high = (math.inf if bound is None else bound for bound in arm[name]["interval_with_uncertain_figures"])
+        assert wider_low <= low <= high <= wider_high, name
+    assert result.uncertainty[0]["disease_control"][0] < 1
+
+
+def test_intervals_of_hazard_ratios_have_the_ties_of_the_ratio(nsclc):
+    """Progression is seen at scans, so times are tied: Breslow's ratios are nearer to 1 than Efron's, by 3% here."""
+    result = run_trial(nsclc, EGFR, ["osimertinib", "gefitinib_erlotinib"], n=300, ensemble=[params(nsclc)])
+    rng = np.random.default_rng([0, 23])
+    drawn = [[arm.progression_free for arm in _resampled(result.arms, False, rng)] for _ in range(RESAMPLES)]
+    ratios = np.sort([hazard_ratio(*times).value for times in drawn])
+    (shown,) = result.hazard_ratios("pfs")
+    assert (shown.low, shown.high) == pytest.approx((ratios[int(0.025 * RESAMPLES)], ratios[int(0.975 * RESAMPLES)]), rel=0.01)
+
+
+def test_without_events_a_hazard_ratio_cannot_be_told(nsclc):
+    result = run_trial(nsclc, EGFR, ["osimertinib", "gefitinib_erlotinib"], n=6, months=1, ensemble=[params(nsclc)])
+    (shown,) = result.hazard_ratios("os")
+    assert math.isnan(shown.value)
+    assert (shown.low, shown.high) == (0, math.inf)
+
+
 # ------------------------------------------------------------------------------------------------ statistics
 
 
@@ -240,6 +268,73 @@ def test_hazard_ratios_at_the_edges():
     apart = hazard_ratio(Times(event.months + 100, event.event), event)
     assert not apart.value > 1
     assert log_rank(event, event) > 0.99
+
+
+def by_hand(times):
+    """Months at which the Kaplan-Meier curve and the bounds of its log-log interval come down to one half."""
+    survival, variance, rows = 1.0, 0.0, []
+    for month in np.unique(times.months[times.event]):
+        risk, events = (times.months >= month).sum(), (times.event & (times.months == month)).sum()
+        survival *= 1 - events / risk
+        variance += events / (risk * max(risk - events, 1))  # Greenwood
+        half = 1.959964 * math.sqrt(variance) / abs(math.log(survival)) if survival > 0 else 0.0
+        rows.append((month, survival, survival ** math.exp(half), survival ** math.exp(-half)))
+    return tuple(next((row[0] for row in rows if row[column] <= 0.5 + 1e-12), math.inf) for column in (1, 2, 3))
+
+
+def leukemia():
+    """6-MP against placebo (Freireich, Blood 1963;21:699)."""
+    months = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
+    event = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    placebo = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]
+    return Times(np.array(months, float), np.array(event, bool)), Times(np.array(placebo, float), np.ones(21, bool))
+
+
+def maintenance():
+    """Maintained against not maintained (``aml`` in R's survival)."""
+    months = [9, 13, 13, 18, 23, 28, 31, 34, 45, 48, 161]
+    event = [1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0]
+    control = Times(np.array([5, 5, 8, 8, 12, 16, 23, 27, 30, 33, 43, 45], float), np.arange(12) != 5)
+    return Times(np.array(months, float), np.array(event, bool)), control
+
+
+def lung():
+    """Women against men, in days (``lung`` in R's survival)."""
+    from lifelines.datasets import load_lung
+
+    table = load_lung()
+    groups = [table[table.sex == sex] for sex in (2, 1)]
+    return [Times(group.time.to_numpy(float), group.status.to_numpy(bool)) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("data", "medians", "chi2", "efron", "breslow"),
+    [
+        (leukemia, (23, 8), 16.79, -1.572, -1.509),
+        (maintenance, (31, 23), 3.40, -0.916, -0.904),
+        (lung, (426, 270), 10.33, -0.531, -0.530),
+    ],
+)
+def test_statistics_are_those_of_the_textbooks(data, medians, chi2, efron, breslow):
+    """Three data sets with ties: figures as R's survival prints them, and lifelines' log-rank test."""
+    from lifelines.statistics import logrank_test
+
+    treated, control = data()
+    for times, median in zip((treated, control), medians, strict=True):
+        found = times.median()
+        assert (found.value, found.low, found.high) == by_hand(times)
+        assert found.value == median
+    assert log_rank_z(treated, control) == pytest.approx(-math.sqrt(chi2), abs=0.002)
+    peer = logrank_test(treated.months, control.months, treated.event, control.event)
+    assert log_rank(treated, control) == pytest.approx(peer.p_value, rel=1e-9)
+    assert math.log(hazard_ratio(treated, control).value) == pytest.approx(efron, abs=0.001)
+    assert fast_log_hazard_ratio(treated, control) == pytest.approx(breslow, abs=0.001)
+
+
+@pytest.mark.parametrize("n", [2, 6, 8, 14, 200, 250, 400])
+def test_a_curve_that_comes_down_to_one_half_has_reached_the_median(n):
+    times = Times(np.arange(1.0, n + 1), np.arange(n) < n // 2)
+    assert times.median().value == n // 2
 
 
 def test_medians_and_rates():
@@ -368,56 +463,23 @@ def test_immunotherapy_shows_its_plateau():
     [
         ("ecog <= 1", "", "leeches", "there is no regimen 'leeches'"),
         ("ecog <= 1", "leeches", "docetaxel", "there is no regimen 'leeches'"),
-        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' comes twice"),
+        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' appears twice"),
         ("ecog > 7", "", "docetaxel", "holds for 0 of"),
         ("print(1)", "", "docetaxel", "not allowed"),
         ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
         ("EGFR_L858", "", "docetaxel", "names 'EGFR_L858'"),
-        ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "asked for|could enrol"),
+        ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", "expected at least|could enrol"),
     ],
 )
-def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said, capsys):
+def test_wrong_trials_get_one_clear_error(nsclc, population, prior, protocol, said):
     with pytest.raises(TrialError, match=said):
         run_trial(nsclc, Setting(population, prior), [protocol], n=50)
-    code = main(["trial", "nsclc", "--population", population, "--prior", prior, "--arm", protocol, "-n", "50", "--no-ensemble"])
-    err = capsys.readouterr().err
-    assert code == 2
-    assert err.startswith("onco-gym: ")
-    assert err.count("\n") == 1
 
 
 def test_impossible_schedules_are_refused(nsclc):
-    with pytest.raises(TrialError, match="scans after 1 weeks"):
+    with pytest.raises(TrialError, match="a scan interval is 1 weeks, expected 3"):
         run_trial(nsclc, Setting("ecog <= 1", scan_weeks=(1,)), ["docetaxel"], n=50)
     with pytest.raises(TrialError, match="follow-up"):
         run_trial(nsclc, Setting("ecog <= 1"), ["docetaxel"], n=50, months=0)
     with pytest.raises(TrialError, match="at least one arm"):
         run_trial(nsclc, Setting("ecog <= 1"), [])
-
-
-# ------------------------------------------------------------------------------------------------ the command
-
-
-def test_the_trial_command(tmp_path, capsys):
-    out, plot = tmp_path / "out.json", tmp_path / "km.png"
-    arms = ["--arm", "osimertinib", "--arm", "gefitinib_erlotinib > osimertinib"]
-    population = ["--population", EGFR.population]
-    code = main(["trial", "nsclc", *population, *arms, "-n", "200", "--seed", "0", "--json", str(out), "--plot", str(plot)])
-    said = capsys.readouterr().out
-    assert code == 0
-    assert "Hazard ratios against gefitinib_erlotinib > osimertinib" in said
-    assert "not for treating patients" in said
-    content = json.loads(out.read_text())
-    assert [arm["protocol"] for arm in content["arms"]] == arms[1::2]
-    assert content["arms"][0]["curves"]["os"][0] == 1.0
-    assert content["comparisons"][0]["pfs_hazard_ratio"]["interval_with_uncertain_figures"]
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_check_command(tmp_path, capsys):
-    out = tmp_path / "check.json"
-    assert main(["calibrate", "melanoma", "--check", "-n", "100", "--json", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "Check arms, never fitted" in said
-    assert "CheckMate 067" in said
-    assert len(json.loads(out.read_text())["arms"]) == len(load_card("melanoma").arms)

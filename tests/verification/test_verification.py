@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onco_gym.agents import load_agent, play, rollout
+from onco_gym.agents import EpisodesError, engine_of, load_agent, play, read_episodes, replay, rollout, write_episodes
 from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
-from onco_gym.cli import main
 from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.stamp import StampError
 from onco_gym.verification import (
     Effort,
-    RecordError,
+    Solutions,
     cases,
     follow,
     misfit,
@@ -26,6 +25,7 @@ from onco_gym.verification import (
     read_record,
     reconstruct,
     record_episodes,
+    scoring,
     verify,
     write_record,
     write_report,
@@ -37,7 +37,6 @@ from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.scoring import repeated
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
 
-module = sys.modules["onco_gym.verification.verify"]  # the package has a function of this name
 CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
@@ -138,7 +137,7 @@ def test_improving_never_loses_and_respects_what_may_be_given(engine, who):
 
 def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
     network = network_for(engine)
-    assert network is not None, "the card has changed: onco-gym yardstick CARD --network"
+    assert network is not None, "the card has changed: onco-gym yardstick ID --network"
     tables = []
     advice = network.shortlist(engine, who, 24, count=3)
     short, few = by_lines(engine, who, 24, 10, shortlist=advice, on_line=lambda d, since, table: tables.append(table))
@@ -157,13 +156,13 @@ def test_a_shortlist_saves_courses_and_is_kept_to(engine, who):
 @pytest.mark.parametrize("card", CARDS)
 def test_every_card_has_a_network_that_fits(card):
     network = read_network(network_file(card))
-    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick CARD --network"
+    assert network.card_digest == digest(load_card(card)), "the card has changed: onco-gym yardstick ID --network"
 
 
 @pytest.mark.slow
 def test_a_network_learns_and_survives_its_file(engine, who, tmp_path):
     stages = []
-    network = train(engine, 64, on_stage=lambda stage, share: stages.append((stage, share)))
+    network = train(engine, 64, progress=lambda stage, done, total: stages.append((stage, done / total)))
     assert stages[-1] == ("learning", 1.0)
     write_network(tmp_path / "networks" / "card.npz", network)
     again = read_network(tmp_path / "networks" / "card.npz")
@@ -188,17 +187,40 @@ def test_a_damaged_network_gives_one_clear_error(tmp_path, content):
 
 def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):
     done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
-    done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
+    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
     best = optimal(engine, who, effort=QUICK)
     late = optimal(engine, who, mode="hindsight", starts=[done, best.decisions], effort=QUICK)
     for one in (done, best.decisions):
         assert (late.value >= value_of(engine, who, one, "sampled") - 1e-6).all()
-    assert (optimal(engine, who, effort=QUICK).decisions == best.decisions).all()  # remembered
+
+
+def test_solved_patients_are_remembered_where_that_is_asked_for(engine, who):
+    few, known = who.take(np.arange(6)), Solutions(most=8)
+    first = optimal(engine, few, effort=QUICK, known=known)
+    again = optimal(engine, few, effort=QUICK, known=known)
+    assert (first.tried > 0).all()
+    assert not again.tried.any()
+    np.testing.assert_array_equal(again.decisions, first.decisions)
+    np.testing.assert_array_equal(again.value, first.value)
+    assert (optimal(engine, few, effort=QUICK).tried == first.tried).all(), "nothing is remembered by itself"
+    assert optimal(engine, few, effort=QUICK, seed=1, known=known).tried.all(), "asked for something else"
+    assert len(known) == 8
+    assert optimal(engine, few, effort=QUICK, known=known).tried.all(), "the oldest are forgotten"
+
+
+def test_agents_are_verified_on_patients_that_were_solved_once(engine, kept, found):
+    known, few = Solutions(), record_episodes(engine, load_agent(engine, "guideline"), 24, seed=7)
+    again = verify(engine, kept, effort=QUICK, known=known)
+    assert len(known) == 24
+    np.testing.assert_array_equal(again.best, found.best)
+    other = verify(engine, few, effort=QUICK, known=known)
+    assert len(known) == 24
+    np.testing.assert_array_equal(other.regret, verify(engine, few, effort=QUICK).regret)
 
 
 def test_over_draws_of_chance_what_is_settled_on_is_no_worse(engine, who, monkeypatch):
-    monkeypatch.setattr(module, "SETTLED", 4)
-    monkeypatch.setattr(module, "SETTLE", Effort(islands=0, moves=16, rounds=2))
+    monkeypatch.setattr(scoring, "SETTLED", 4)
+    monkeypatch.setattr(scoring, "SETTLE", Effort(islands=0, moves=16, rounds=2))
     plan = optimal(engine, who, effort=QUICK)
     settled = optimal(engine, who, mode="drawn", effort=QUICK)
     many = redrawn(who, 2**20 + np.arange(4))
@@ -228,12 +250,12 @@ def test_a_sequence_for_several_is_valued_by_their_mean(engine, who):
 
 def test_decisions_are_recovered_from_what_was_seen(engine, who, kept):
     inferred = reconstruct(engine, who, kept.observed)
-    idle = np.isin(kept.decisions, (engine.scenario.holiday, engine.scenario.supportive))
+    idle = np.isin(kept.actions, (engine.scenario.holiday, engine.scenario.supportive))
     held = np.zeros_like(idle)
     held[1:] = kept.observed.severe[:-1].any(1)  # nothing was given after a severe event
     told = kept.observed.alive & ~idle & ~held
     assert told.sum() > 60
-    assert (inferred.decisions == kept.decisions)[told].mean() > 0.9
+    assert (inferred.decisions == kept.actions)[told].mean() > 0.9
     assert ((inferred.probability >= 0) & (inferred.probability <= 1 + 1e-6)).all()
     assert (inferred.decisions[~kept.observed.alive] == -1).all()
 
@@ -241,13 +263,13 @@ def test_decisions_are_recovered_from_what_was_seen(engine, who, kept):
 def falsified(kept, engine, share, seed=0):
     """The record with a share of its decisions replaced by others."""
     rng = np.random.default_rng(seed)
-    claimed = kept.decisions.copy()
+    claimed = kept.actions.copy()
     for i in range(claimed.shape[1]):
         length = int((claimed[:, i] >= 0).sum())
         for cycle in rng.choice(length, max(1, round(share * length)), replace=False):
             others = [r for r in range(len(engine.scenario.regimens)) if r != claimed[cycle, i]]
             claimed[cycle, i] = rng.choice(others)
-    return dataclasses.replace(kept, decisions=claimed)
+    return dataclasses.replace(kept, actions=claimed)
 
 
 def area_under_curve(honest, forged):
@@ -256,15 +278,15 @@ def area_under_curve(honest, forged):
 
 def test_false_claims_do_not_fit_what_was_seen(engine, who, kept):
     claimed = falsified(kept, engine, 0.2)
-    honest, forged = (misfit(engine, who, one.observed, one.decisions).sum(0) for one in (kept, claimed))
+    honest, forged = (misfit(engine, who, one.observed, one.actions).sum(0) for one in (kept, claimed))
     assert area_under_curve(honest, forged) > 0.85  # a tenth of a full horizon; the long one is a slow test
     assert (honest <= forged + 25).all()
 
 
 def ended(engine, kept):
     """What was done, and nothing afterwards."""
-    done = np.full((engine.horizon, kept.decisions.shape[1]), engine.scenario.holiday, np.int32)
-    done[: len(kept.decisions)] = np.where(kept.decisions >= 0, kept.decisions, engine.scenario.holiday)
+    done = np.full((engine.horizon, kept.actions.shape[1]), engine.scenario.holiday, np.int32)
+    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
     return done
 
 
@@ -273,11 +295,11 @@ def test_findings_hang_together(engine, found, kept):
     assert (found.hindsight >= found.achieved - 1e-5).all()
     low, high = found.regret_interval
     assert ((low <= found.regret) & (found.regret <= high)).all()
-    assert (found.accepted <= (kept.decisions >= 0)).all()
+    assert (found.accepted <= (kept.actions >= 0)).all()
     assert ((found.deviation >= 0) & (found.deviation <= 1)).all()
     assert not found.flagged.any()
     # Who died is not charged with what was not given afterwards.
-    died = (kept.decisions >= 0).sum(0) < len(kept.decisions)
+    died = (kept.actions >= 0).sum(0) < len(kept.actions)
     assert died.any()
     assert (found.value[died] > value_of(engine, kept.who(engine), ended(engine, kept))[died]).any()
     mean, low, high = found.mean_regret()
@@ -293,9 +315,9 @@ def test_an_agent_is_asked_to_decide_again(engine, kept):
     assert repeated(engine, kept, load_agent(engine, "clinician")) == pytest.approx(1.0)
     other = repeated(engine, kept, load_agent(engine, "random"))
     assert other.mean() < 0.6
-    claimed = kept.decisions.copy()
+    claimed = kept.actions.copy()
     claimed[0] = (claimed[0] + 1) % len(engine.scenario.regimens)
-    forged = dataclasses.replace(kept, decisions=claimed)
+    forged = dataclasses.replace(kept, actions=claimed)
     assert repeated(engine, forged, load_agent(engine, "clinician")) == pytest.approx(0.0)
 
 
@@ -313,45 +335,170 @@ def test_a_record_survives_its_file(engine, kept, tmp_path):
     path = tmp_path / "episodes.json"
     write_record(path, engine, kept)
     again = read_record(path, engine)
-    assert again.agent == "clinician"
-    assert (again.decisions == kept.decisions).all()
-    lived = kept.decisions >= 0
-    for one, other in zip(again.observed[:5], kept.observed[:5], strict=True):
-        np.testing.assert_allclose(np.where(lived, one, 0), np.where(lived, other, 0), atol=0.01)
+    assert (again.agent, again.seed, again.stamp) == ("clinician", 7, engine.stamp)
+    assert (again.actions == kept.actions).all()
+    assert (again.patients == np.arange(24)).all()
+    lived = kept.actions >= 0
+    for one, other in zip(again.observed, kept.observed, strict=True):
+        assert one.dtype == other.dtype
+        where = lived if one.ndim == 2 else lived[:, None]
+        np.testing.assert_allclose(np.where(where, one, 0), np.where(where, other, 0), atol=0.01)
     assert (again.who(engine).key == cases(engine, 24, seed=7).key).all()
+    assert (again.who(engine).patient.growth == cases(engine, 24, seed=7).patient.growth).all()
+
+
+def test_a_record_is_a_file_of_episodes(engine, kept, tmp_path):
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    assert engine_of(path).stamp == engine.stamp
+    played = rollout(engine, load_agent(engine, "clinician"), 24, seed=7)
+    for script in (kept, read_episodes(path, engine)):
+        again = replay(engine, script)
+        np.testing.assert_array_equal(again.returns, played.returns)
+        np.testing.assert_array_equal(again.given, played.given)
+
+
+class Fickle:
+    """Asks for one regimen and then for another, and so on, whether or not they can be given again."""
+
+    def __init__(self):
+        self.turn = 0
+
+    def act(self, observation, mask):
+        self.turn += 1
+        return np.full(len(observation), 2 + self.turn % 2)
+
+
+def test_what_could_not_be_given_is_a_pause_in_the_record(engine):
+    """An agent is recorded, and replayed, by what its patients got."""
+    played, kept = rollout(engine, Fickle(), 24, seed=7), record_episodes(engine, Fickle(), 24, seed=7)
+    assert (played.actions != played.given).any()
+    np.testing.assert_array_equal(kept.actions, played.given)
+    again = replay(engine, kept)
+    np.testing.assert_array_equal(again.returns, played.returns)
+    np.testing.assert_array_equal(again.given, played.given)
+
+
+def test_any_patients_can_be_recorded_and_verified(engine, kept, tmp_path):
+    """Some episodes out of a rollout: they have no seed any more, and the same figures."""
+    some = np.array([17, 3, 5])
+    observed = type(kept.observed)(*(part[..., some] for part in kept.observed))
+    origin = type(kept.origin)(*(part[some] for part in kept.origin))
+    few = dataclasses.replace(kept, origin=origin, actions=kept.actions[:, some], observed=observed, seed=None)
+    write_record(tmp_path / "few.json", engine, few)
+    again = read_record(tmp_path / "few.json", engine)
+    assert again.seed is None
+    assert repeated(engine, again, load_agent(engine, "clinician")) == pytest.approx(1.0)
+    found = verify(engine, again, effort=QUICK)
+    np.testing.assert_allclose(found.achieved, verify(engine, kept, effort=QUICK).achieved[some], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"card": "nsclc"}, "environment"),
+        ({"horizon": 9}, "horizon"),
+        ({"weights": {"carbon": 0.5}}, "weights"),
+        ({"kind": "dose"}, "records need an environment whose actions are regimens"),
+    ],
+)
+def test_a_record_of_another_engine_is_refused(engine, kept, tmp_path, other, said):
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    another = make_engine(other.pop("card", "melanoma"), **{"horizon": 10, **other})
+    with pytest.raises(EpisodesError, match=said):
+        read_record(path, another)
+    if said != "records need an environment whose actions are regimens":
+        for refused in (lambda: verify(another, kept), lambda: write_record(path, another, kept)):
+            with pytest.raises(StampError, match=said):
+                refused()
+    else:
+        with pytest.raises(EpisodesError, match=said):
+            record_episodes(another, load_agent(another, "guideline"), 2)
+
+
+def test_a_record_of_another_cohort_is_refused(engine, kept, tmp_path):
+    other = make_engine(engine.card, engine.generator.sample(50, seed=3), horizon=10)
+    with pytest.raises(StampError, match="cohort_digest"):
+        verify(other, kept)
+    write_record(tmp_path / "episodes.json", engine, kept)
+    with pytest.raises(EpisodesError, match="cohort_digest"):
+        read_record(tmp_path / "episodes.json", other)
+
+
+def edited(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda c: c["episodes"][0]["decisions"].__setitem__(0, "aspirin"), "no regimen 'aspirin'"),
-        (lambda c: c.__setitem__("digest", "0" * 16), "another version of the card"),
-        (lambda c: c.__setitem__("card", "nsclc"), "episodes of the card 'nsclc'"),
+        (lambda c: c["episodes"][0]["actions"].__setitem__(0, "aspirin"), "no regimen 'aspirin'"),
+        (lambda c: c["stamp"].__setitem__("card_digest", "0" * 16), "card_digest"),
+        (lambda c: c["stamp"].__setitem__("environment", "onco_gym/NSCLC-v0"), "environment"),
         (lambda c: c.__setitem__("format", "something else"), "format"),
-        (lambda c: c["episodes"][1].pop("ctdna_log10"), "ctdna_log10"),
-        (lambda c: c["episodes"][1]["toxicity"].pop(), "toxicity"),
-        (lambda c: c["episodes"][1]["diameter_mm"].__setitem__(0, float("nan")), "diameter_mm"),
-        (lambda c: c["episodes"][0].__setitem__("patient", -1), "patient"),
+        (lambda c: c["episodes"][1]["observed"].pop("ctdna_log10"), "ctdna_log10"),
+        (lambda c: c["episodes"][1]["observed"]["toxicity"].pop(), "toxicity"),
+        (lambda c: c["episodes"][1]["observed"]["toxicity"][0].pop(), "toxicity"),
+        (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, float("nan")), "diameter_mm"),
+        (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, 1e300), "diameter_mm"),
+        (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, 10**400), "diameter_mm"),
+        (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, "12"), "diameter_mm"),
+        (lambda c: c["episodes"][1]["observed"].__setitem__("diameter_mm", {"a": 1}), "diameter_mm"),
+        (lambda c: c["episodes"][1]["observed"]["alive"].__setitem__(0, 2), "alive has other values than 0 and 1"),
+        (lambda c: c["episodes"][1]["observed"]["severe"][0].__setitem__(0, 0.5), "severe has other values than 0 and 1"),
+        (lambda c: c["episodes"][1].pop("observed"), "episode 1 does not say what was seen"),
+        (lambda c: c["episodes"][1].__setitem__("observed", [1]), "episode 1 does not say what was seen"),
+        (lambda c: c["episodes"][0].__setitem__("row", -1), "row is -1"),
         (lambda c: c.__setitem__("episodes", []), "no episode"),
-        (lambda c: c["episodes"][0].__setitem__("decisions", ["drug_holiday"] * 500), "500 cycles"),
+        (lambda c: c["episodes"][0].__setitem__("actions", ["drug_holiday"] * 500), "500 actions"),
     ],
 )
 def test_a_damaged_record_gives_one_clear_error(engine, kept, tmp_path, change, said):
     path = tmp_path / "episodes.json"
     write_record(path, engine, kept)
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    with pytest.raises(RecordError, match=said):
+    edited(path, change)
+    with pytest.raises(EpisodesError, match=said) as error:
         read_record(path, engine)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
 
 
 def test_half_a_file_is_no_record(engine, kept, tmp_path):
     path = tmp_path / "episodes.json"
     write_record(path, engine, kept)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(RecordError, match="is not a file of episodes"):
+    with pytest.raises(EpisodesError, match="is not a file of episodes"):
         read_record(path, engine)
+
+
+def test_a_file_that_says_nothing_of_what_was_seen_is_no_record(engine, tmp_path):
+    path = tmp_path / "episodes.json"
+    write_episodes(path, engine, rollout(engine, load_agent(engine, "guideline"), 3))
+    with pytest.raises(EpisodesError, match="episode 0 does not say what was seen: observed is None"):
+        read_record(path, engine)
+
+
+def test_a_forged_record_can_be_read_and_is_found_out(engine, kept, tmp_path):
+    """Decisions changed in the file, observations kept."""
+    path = tmp_path / "episodes.json"
+    write_record(path, engine, kept)
+    longest = int(kept.lengths.argmax())
+
+    def forge(content):
+        content["agent"] = "somebody else"
+        content["episodes"][longest]["actions"] = ["imatinib"] * int(kept.lengths[longest])
+
+    edited(path, forge)
+    forged = read_record(path, engine)
+    found = verify(engine, forged, load_agent(engine, "clinician"), effort=QUICK)
+    assert found.record.agent == "somebody else"
+    assert found.flagged[longest]
+    assert found.flagged.sum() == 1
+    assert found.repeated[longest] < 1
+    assert (np.delete(found.repeated, longest) == 1).all()
 
 
 def test_the_page_shows_what_was_found(engine, found, tmp_path):
@@ -361,15 +508,6 @@ def test_the_page_shows_what_was_found(engine, found, tmp_path):
     assert text.count("<svg") == 2
     assert "quality-adjusted weeks lost" in text
     assert "Research software, not for treating patients." in text
-
-
-def test_commands_say_what_is_wrong(tmp_path, capsys):
-    path = tmp_path / "none.json"
-    assert main(["verify", str(path)]) == 2
-    path.write_text("[]")
-    assert main(["verify", str(path)]) == 2
-    assert "is not a file of episodes" in capsys.readouterr().err
-    assert main(["record_episodes", "guideline", "--env", "NSCLC-Dose-v0", "--out", str(tmp_path / "x.json")]) == 2
 
 
 @settings(max_examples=20, deadline=None)

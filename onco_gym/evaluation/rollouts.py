@@ -1,0 +1,102 @@
+"""The figures of a rollout: what one agent's patients gain, without other agents to compare with."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from onco_gym.agents import Episodes
+from onco_gym.evaluation.figures import Runs, judged, known, outcomes, share_of_decisions
+from onco_gym.foundation.intervals import UNKNOWN, Interval, rate
+from onco_gym.foundation.units import WEEKS_PER_MONTH
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.stamp import Stamp
+from onco_gym.knowledge.panel import VERDICTS
+from onco_gym.rewards import GroupDivergence
+from onco_gym.trials.statistics import RESPONSE, Times
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutSummary:
+    """The result of a rollout, with 95% intervals. Shared attributes mean the same in :class:`onco_gym.evaluation.Evaluation`.
+
+    Attributes:
+        stamp: what it was made with.
+        episodes: number of patients.
+        follow_up_months: how long patients are followed.
+        returns: mean return.
+        terms: mean of each reward term, in its unit.
+        median_survival: months; infinite if not reached.
+        survival: share alive after so many years; None beyond follow-up.
+        qalys: quality-adjusted life years.
+        concordance: share of decisions inside the acceptability region of the panel.
+        grade3: share of patients with a grade 3+ event.
+        carbon_kg: kg CO2e per patient.
+        cost_usd: cost of tests per patient.
+        died: share of patients who died within follow-up.
+        response: share of patients who responded to the first line.
+        median_progression: months to progression or death; infinite if not reached.
+        contraindicated: share of decisions that the panel calls contraindicated.
+        divergence: how far the groups of each protected attribute are apart, from the tally of decisions.
+        first_cycle: share of patients by the regimen of the first cycle, the most frequent first.
+    """
+
+    stamp: Stamp
+    episodes: int
+    follow_up_months: float
+    returns: Interval
+    terms: dict[str, Interval]
+    median_survival: Interval
+    survival: dict[str, Interval | None]
+    qalys: Interval
+    concordance: Interval
+    grade3: Interval
+    carbon_kg: Interval
+    cost_usd: Interval
+    died: Interval
+    response: Interval
+    median_progression: Interval
+    contraindicated: Interval
+    divergence: dict[str, GroupDivergence]
+    first_cycle: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown."""
+        return {_KEYS.get(one.name, one.name): _plain(getattr(self, one.name)) for one in fields(self)}
+
+
+_KEYS = {
+    "returns": "return",
+    "median_survival": "median_survival_months",
+    "response": "first_line_response",
+    "median_progression": "median_progression_months",
+}
+"""Keys in JSON that differ from the name of the attribute. Evaluations use the same keys."""
+
+
+def summarise_rollout(engine: Engine, episodes: Episodes) -> RolloutSummary:
+    """The figures of ``episodes``, which were rolled out on ``engine``."""
+    runs, n = Runs.of(episodes), len(episodes)
+    progression = Times(episodes.progression_weeks.astype(np.float64) / WEEKS_PER_MONTH, episodes.progressed)
+    refused = (episodes.verdicts == VERDICTS.index("contraindicated")).sum(0)
+    names = engine.scenario.regimens
+    first = np.bincount(episodes.given[0], minlength=len(names)) / n
+    return RolloutSummary(
+        stamp=episodes.stamp,
+        episodes=n,
+        died=known(rate(runs.died), n),
+        response=known(rate(episodes.best_change <= RESPONSE), n),
+        median_progression=known(progression.median(), n),
+        contraindicated=share_of_decisions(refused, runs.decisions) if judged(engine) else UNKNOWN,
+        divergence=episodes.fairness,
+        first_cycle={names[index]: float(first[index]) for index in np.argsort(-first, kind="stable") if first[index]},
+        **outcomes(engine, runs),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Interval | Stamp):
+        return value.to_json()
+    if isinstance(value, GroupDivergence):
+        return value._asdict()
+    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value

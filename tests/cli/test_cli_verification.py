@@ -1,0 +1,67 @@
+"""record and verify."""
+
+import functools
+import json
+
+import pytest
+
+from onco_gym import verification
+from onco_gym.cards import card_files
+from onco_gym.interfaces import engine as interfaces
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.verification import Effort, read_record, verify
+
+N, SEED, HORIZON = 24, 7, 10  # as in tests/verification, where the same is compiled
+QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Short episodes, and a search that takes little time."""
+    monkeypatch.setattr(interfaces, "make_engine", functools.partial(make_engine, horizon=HORIZON))
+    monkeypatch.setattr(verification, "verify", functools.partial(verify, effort=QUICK))
+
+
+def test_episodes_are_recorded_and_verified(command, brief, tmp_path):
+    episodes, page, found = tmp_path / "episodes.json", tmp_path / "report.html", tmp_path / "found.json"
+    code, out, err = command("record", "clinician", "--env", "melanoma", "-n", N, "--seed", SEED, "--out", episodes)
+    assert (code, out, err) == (0, f"wrote {N} episodes of clinician to {episodes}\n", "")
+    kept = read_record(episodes, make_engine("melanoma", horizon=HORIZON))
+    assert (kept.agent, kept.seed, len(kept.patients)) == ("clinician", SEED, N)
+    code, out, err = command("verify", episodes, "--agent", "clinician", "--json", found, "--html", page)
+    assert (code, err) == (0, "")
+    assert "clinician on Melanoma; 90% intervals" in out
+    assert "decisions that the agent makes again" in out
+    assert "lost most:" in out
+    assert out.endswith(f"wrote {found}\nwrote {page}\n")
+    assert len(json.loads(found.read_text())["episodes"]) == N
+    assert "<svg" in page.read_text()
+    own = tmp_path / "mine.toml"
+    own.write_text(card_files()["melanoma"].read_text().replace("cycle_weeks = 3", "cycle_weeks = 4", 1))
+    code, _, err = command("verify", episodes, "--env", own)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "card_digest" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("record", "guideline", "--env", "NSCLC"), "--out"),
+        (("record", "guideline", "--env", "NSCLC-Dose-v0", "--out", "x.json"), "only if an action is a regimen"),
+        (("record", "guidelin", "--env", "NSCLC", "--out", "x.json"), "(did you mean 'guideline'?)"),
+        (("record", "guideline", "--env", "NSCL", "--out", "x.json"), "(did you mean 'NSCLC'?)"),
+        (("verify",), "EPISODES"),
+        (("verify", "none.json"), "No such file or directory"),
+        (("verify", __file__), "is not a file of episodes"),
+    ],
+)
+def test_errors_are_one_line(refused, arguments, named):
+    refused(named, *arguments)
+
+
+def test_what_is_no_record_is_refused(command, tmp_path):
+    path = tmp_path / "none.json"
+    path.write_text("[]")
+    code, _, err = command("verify", path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is not a file of episodes" in err
