@@ -77,7 +77,7 @@ def test_scores_over_seeds_by_hand():
     assert further["learned"].by_seed == [40.0, 120.0]
     assert found == scores_over_seeds(returns, "random", "guideline")
     shrunk = scores_over_seeds({**returns, "guideline": [[-1.0, 3.0]]}, "random", "guideline")["learned"].score
-    assert math.isinf(shrunk.high)  # where only the first patient is drawn, there is no way upwards
+    assert math.isinf(shrunk.high)  # where only the first patient is drawn, the guideline is below random play
 
 
 @pytest.mark.parametrize("seeds", [1, 8])
@@ -175,9 +175,9 @@ def test_coverage(statistic):
         (lambda: performance_profile([[1.0]], []), "thresholds"),
         (lambda: ratio_interval([1.0], [1.0, 2.0]), "same patients"),
         (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0, 3.0]]}, "a", "b"), "same patients for all"),
-        (lambda: scores_over_seeds({"a": [[1.0]]}, "a", "b"), "expected a and b among them"),
-        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[1.0]]}, "a", "b"), "a way upwards"),
-        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0]]}, "a", "b", reach=0), "a way upwards"),
+        (lambda: scores_over_seeds({"a": [[1.0]]}, "a", "b"), "expected a and b and the same patients"),
+        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[1.0]]}, "a", "b"), "expected b above a"),
+        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0]]}, "a", "b", reach=0), "reach above 0"),
         (lambda: scores_over_seeds({"a": [1.0], "b": [2.0]}, "a", "b"), r"expected \(runs, tasks\)"),
     ],
 )

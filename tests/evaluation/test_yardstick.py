@@ -3,14 +3,13 @@
 import json
 
 import pytest
+from conftest import CARDS
 
 from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.evaluation import yardsticks
 from onco_gym.evaluation.yardsticks import measure, read_yardstick, write_yardstick, yardstick, yardstick_file
 from onco_gym.interfaces.engine import make_engine
-
-CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 
 
 @pytest.mark.parametrize("card", CARDS)

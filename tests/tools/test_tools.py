@@ -24,10 +24,15 @@ def test_every_script_says_what_it_does(script, capsys, monkeypatch, tmp_path):
     assert module.__doc__.splitlines()[0] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("script", ["calibration", "dosing", "policies"])
-def test_a_generated_page_names_its_script(script):
+@pytest.mark.parametrize(("script", "template"), [("calibration", "HEAD"), ("dosing", "TEXT"), ("policies", "OPENING")])
+def test_a_generated_page_names_its_script_and_has_its_words(script, template):
+    """Making these pages takes minutes; that their words are those of the script shows whether somebody has edited one only."""
     text = (DOCS / f"{script}.md").read_text()
     assert text.startswith(pages.generated_by(f"{script}.py") + "\n")
+    for words in re.split(r"\{\w+(?::,)?\}", getattr(importlib.import_module(script), template)):
+        assert words in text
+    if script == "calibration":
+        assert (DOCS / "calibration_limits.md").read_text().strip() in text
 
 
 @pytest.mark.parametrize(("script", "parts"), [("rewards", ("example", "footprints", "front")), ("workflow", ("testing",))])

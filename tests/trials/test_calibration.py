@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tomlkit
+from conftest import CARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def small(tmp_path):
 
 
 @settings(max_examples=6, deadline=None)
-@given(name=st.sampled_from(["nsclc", "breast", "colorectal", "melanoma"]), seed=st.integers(0, 10_000))
+@given(name=st.sampled_from(CARDS), seed=st.integers(0, 10_000))
 def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name, seed):
     """Moving parameters in memory and in the file is the same, to the four digits that are written."""
     card = load_card(name)

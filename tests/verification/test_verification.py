@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import CARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,6 @@ from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.scoring import repeated
 from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
 
-CARDS = ("nsclc", "breast", "colorectal", "melanoma")
 QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
 
