@@ -9,6 +9,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
 import pytest
+import tomlkit
 
 import onco_gym
 from onco_gym.cards import card_files, load_card
@@ -88,3 +89,19 @@ def refused(command, monkeypatch, tmp_path):
         assert not list(empty.iterdir())
 
     return run
+
+
+@pytest.fixture
+def few_trials(tmp_path):
+    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
+    document = tomlkit.parse(card_files()["colorectal"].read_text())
+    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
+    for arm in keep:
+        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
+    document["arms"] = tomlkit.aot()
+    for arm in keep:
+        document["arms"].append(arm)
+    path = tmp_path / "small.toml"
+    path.write_text(tomlkit.dumps(document))
+    load_card(path)
+    return path

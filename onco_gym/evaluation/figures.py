@@ -145,18 +145,15 @@ class Timing:
     batch: int
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The result of an evaluation, with 95% intervals.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Summary:
+    """What became of an agent's patients, with 95% intervals. Rollouts and evaluations share these figures.
 
     Attributes:
-        agent: its name.
         stamp: what it was made with.
-        episodes, seed: patients, and the seed of the first.
+        episodes: number of patients.
         follow_up_months: how long patients are followed.
-        returns, iqm: mean and interquartile mean of the return.
-        score: score of the mean return, 0 for random and 100 for the reference.
-        reference: the scale of the score.
+        returns: mean return.
         terms: mean of each reward term, in its unit.
         median_survival: months; infinite if not reached.
         survival: share alive after so many years; None beyond follow-up.
@@ -165,20 +162,12 @@ class Evaluation:
         grade3: share of patients with a grade 3+ event.
         carbon_kg: kg CO2e per patient.
         cost_usd: cost of tests per patient.
-        fairness: the exact divergence, by attribute and effect, if asked for.
-        timing: time per decision; not reproducible.
-        runs: the episodes behind it.
     """
 
-    agent: str
     stamp: Stamp
     episodes: int
-    seed: int
     follow_up_months: float
     returns: Interval
-    iqm: Interval
-    score: Interval
-    reference: Reference
     terms: dict[str, Interval]
     median_survival: Interval
     survival: dict[str, Interval | None]
@@ -187,6 +176,28 @@ class Evaluation:
     grade3: Interval
     carbon_kg: Interval
     cost_usd: Interval
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Evaluation(Summary):
+    """The result of an evaluation; see :class:`Summary` for the figures that it shares with rollouts.
+
+    Attributes:
+        agent: its name.
+        seed: the seed of the first patient.
+        iqm: interquartile mean of the return.
+        score: score of the mean return, 0 for random and 100 for the reference.
+        reference: the scale of the score.
+        fairness: the exact divergence, by attribute and effect, if asked for.
+        timing: time per decision; not reproducible.
+        runs: the episodes behind it.
+    """
+
+    agent: str
+    seed: int
+    iqm: Interval
+    score: Interval
+    reference: Reference
     fairness: "Fairness | None"
     timing: Timing
     runs: Runs

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from onco_gym.agents import Episodes
-from onco_gym.evaluation.figures import Runs, judged, known, outcomes, share_of_decisions
+from onco_gym.evaluation.figures import Runs, Summary, judged, known, outcomes, share_of_decisions
 from onco_gym.foundation.intervals import UNKNOWN, Interval, rate
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine
@@ -16,23 +16,11 @@ from onco_gym.rewards import GroupDivergence
 from onco_gym.trials.statistics import RESPONSE, Times
 
 
-@dataclass(frozen=True, eq=False)
-class RolloutSummary:
-    """The result of a rollout, with 95% intervals. Shared attributes mean the same in :class:`onco_gym.evaluation.Evaluation`.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class RolloutSummary(Summary):
+    """The result of a rollout; see :class:`onco_gym.evaluation.figures.Summary` for the figures that it shares with evaluations.
 
     Attributes:
-        stamp: what it was made with.
-        episodes: number of patients.
-        follow_up_months: how long patients are followed.
-        returns: mean return.
-        terms: mean of each reward term, in its unit.
-        median_survival: months; infinite if not reached.
-        survival: share alive after so many years; None beyond follow-up.
-        qalys: quality-adjusted life years.
-        concordance: share of decisions inside the acceptability region of the panel.
-        grade3: share of patients with a grade 3+ event.
-        carbon_kg: kg CO2e per patient.
-        cost_usd: cost of tests per patient.
         died: share of patients who died within follow-up.
         response: share of patients who responded to the first line.
         median_progression: months to progression or death; infinite if not reached.
@@ -41,18 +29,6 @@ class RolloutSummary:
         first_cycle: share of patients by the regimen of the first cycle, the most frequent first.
     """
 
-    stamp: Stamp
-    episodes: int
-    follow_up_months: float
-    returns: Interval
-    terms: dict[str, Interval]
-    median_survival: Interval
-    survival: dict[str, Interval | None]
-    qalys: Interval
-    concordance: Interval
-    grade3: Interval
-    carbon_kg: Interval
-    cost_usd: Interval
     died: Interval
     response: Interval
     median_progression: Interval

@@ -4,30 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import tomlkit
 
-from onco_gym.cards import card_files, load_card
+from onco_gym.cards import load_card
 from onco_gym.trials import plots
 from onco_gym.trials.design import schoenfeld_events
 from onco_gym.trials.ensemble import ensemble_file, load_ensemble
 
 EGFR = "(EGFR_ex19del or EGFR_L858R) and ecog <= 1"
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
-    document = tomlkit.parse(card_files()["colorectal"].read_text())
-    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
-    for arm in keep:
-        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
-    document["arms"] = tomlkit.aot()
-    for arm in keep:
-        document["arms"].append(arm)
-    path = tmp_path / "small.toml"
-    path.write_text(tomlkit.dumps(document))
-    load_card(path)
-    return path
 
 
 def test_trial(command, tmp_path):
@@ -77,14 +60,9 @@ def test_a_trial_reports_its_progress(command, monkeypatch):
 @pytest.mark.parametrize(
     ("population", "prior", "protocol", "said"),
     [
-        ("ecog <= 1", "", "leeches", "there is no regimen 'leeches'"),
         ("ecog <= 1", "", "docetaxl", "(did you mean 'docetaxel'?)"),
-        ("ecog <= 1", "leeches", "docetaxel", "there is no regimen 'leeches'"),
-        ("ecog <= 1", "", "docetaxel > osimertinib > docetaxel", "'docetaxel' appears twice"),
         ("ecog > 7", "", "docetaxel", "holds for 0 of"),
-        ("print(1)", "", "docetaxel", "not allowed"),
         ("__import__('os').system('true')", "", "docetaxel", "not allowed"),
-        ("EGFR_L858", "", "docetaxel", "names 'EGFR_L858'"),
         ("ecog <= 1 and squamous and ALK and age < 30", "osimertinib > docetaxel", "docetaxel", ""),
     ],
 )
@@ -103,33 +81,33 @@ def test_check(command, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_calibrate_fits_a_card_in_place(command, small):
-    before = small.read_text()
-    ran = command("calibrate", small, "-n", 60, "--rounds", 1)
+def test_calibrate_fits_a_card_in_place(command, few_trials):
+    before = few_trials.read_text()
+    ran = command("calibrate", few_trials, "-n", 60, "--rounds", 1)
     assert (ran.code, ran.err) == (0, "")
     assert "Figures that moved" in ran.out
-    assert f"wrote {small}\n" in ran.out
-    assert small.read_text() != before
-    card = load_card(small)
-    ensemble = load_ensemble(card, ensemble_file(small))
+    assert f"wrote {few_trials}\n" in ran.out
+    assert few_trials.read_text() != before
+    card = load_card(few_trials)
+    ensemble = load_ensemble(card, ensemble_file(few_trials))
     assert len(ensemble.offsets) == 24
     figures = [float(member.growth[0]) for member in ensemble.members(card)]
     assert np.std(figures) > 0
-    ensemble_file(small).unlink()
-    assert command("calibrate", small, "-n", 200, "--ensemble").code == 0
-    assert load_ensemble(card, ensemble_file(small)) is not None
+    ensemble_file(few_trials).unlink()
+    assert command("calibrate", few_trials, "-n", 200, "--ensemble").code == 0
+    assert load_ensemble(card, ensemble_file(few_trials)) is not None
 
 
-def test_calibrate_writes_elsewhere_and_reports_its_progress(command, small, monkeypatch):
+def test_calibrate_writes_elsewhere_and_reports_its_progress(command, few_trials, monkeypatch):
     monkeypatch.setattr("onco_gym.cli.screen.FIRST_LINE", 0.0)
-    before, other = small.read_text(), small.with_name("other.toml")
-    ran = command("calibrate", small, "-n", 60, "--rounds", 1, "-o", other)
+    before, other = few_trials.read_text(), few_trials.with_name("other.toml")
+    ran = command("calibrate", few_trials, "-n", 60, "--rounds", 1, "-o", other)
     assert ran.code == 0
     assert "onco-gym: figures moved 1 of " in ran.err
     assert "onco-gym: steps tried 1 of " in ran.err
     assert ", round 1, " in ran.err
     assert "onco-gym: members of the ensemble 1 of 24, " in ran.err
-    assert small.read_text() == before
+    assert few_trials.read_text() == before
     assert load_card(other).calibration.rounds == 1
 
 

@@ -95,7 +95,7 @@ def test_arguments_that_make_no_sense_get_one_clear_error(arguments, expected):
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "3", True, np.float64(3)])
 def test_a_seed_is_a_whole_number_of_64_bits(seed):
-    single, vector = gym.make("onco_gym/NSCLC-v0", **SHORT).unwrapped, gym.make_vec("onco_gym/NSCLC-v0", num_envs=2, **SHORT)
+    single, vector = gym.make("onco_gym/NSCLC-v0").unwrapped, gym.make_vec("onco_gym/NSCLC-v0", num_envs=2)
     for reset in (single.reset, vector.unwrapped.reset, lambda seed: vector.unwrapped.reset(seed=[0, seed])):
         with pytest.raises(EngineError, match="seed is"):
             reset(seed=seed)
@@ -104,7 +104,7 @@ def test_a_seed_is_a_whole_number_of_64_bits(seed):
 
 
 def test_numpys_whole_numbers_are_seeds_too():
-    env = gym.make("onco_gym/NSCLC-v0", **SHORT).unwrapped
+    env = gym.make("onco_gym/NSCLC-v0").unwrapped
     plain, _ = env.reset(seed=3)
     for kind in (np.int64, np.uint8, np.int32):
         seen, _ = env.reset(seed=kind(3))
@@ -128,7 +128,7 @@ def test_numpys_whole_numbers_are_seeds_too():
     ],
 )
 def test_options_that_make_no_sense_get_one_clear_error_and_lose_nothing(options, expected):
-    env = gym.make("onco_gym/NSCLC-v0", **SHORT).unwrapped
+    env = gym.make("onco_gym/NSCLC-v0").unwrapped
     env.reset(seed=5)
     before = env.origin
     with pytest.raises(EngineError, match=expected):
@@ -184,8 +184,8 @@ def test_an_engine_draws_its_patients_from_its_generator():
 
 
 def test_origins_are_those_of_the_single_environment():
-    engine = make_engine("nsclc", **SHORT)
-    env = gym.make("onco_gym/NSCLC-v0", **SHORT).unwrapped
+    engine = make_engine("nsclc")
+    env = gym.make("onco_gym/NSCLC-v0").unwrapped
     origin = engine.origins(5, seed=11)
     for i in range(5):
         env.reset(seed=11 + i)
@@ -194,7 +194,7 @@ def test_origins_are_those_of_the_single_environment():
 
 def test_long_things_have_short_names():
     engine = make_engine("nsclc")
-    for thing in (engine, engine.cohort, og.rollout(make_engine("nsclc", **SHORT), og.load_agent(engine, "guideline"), 4)):
+    for thing in (engine, engine.cohort, og.rollout(engine, og.load_agent(engine, "guideline"), 4)):
         assert len(repr(thing)) < 120
 
 

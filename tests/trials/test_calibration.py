@@ -19,22 +19,6 @@ from onco_gym.trials.parameters import differs, figures_at, fitted_parameters, r
 from onco_gym.trials.published import setting_of
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
-    document = tomlkit.parse(card_files()["colorectal"].read_text())
-    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
-    for arm in keep:
-        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
-    document["arms"] = tomlkit.aot()
-    for arm in keep:
-        document["arms"].append(arm)
-    path = tmp_path / "small.toml"
-    path.write_text(tomlkit.dumps(document))
-    load_card(path)
-    return path
-
-
 @settings(max_examples=6, deadline=None)
 @given(name=st.sampled_from(CARDS), seed=st.integers(0, 10_000))
 def test_figures_written_to_the_file_are_those_simulated(tmp_path_factory, name, seed):
@@ -79,10 +63,10 @@ def test_what_an_arm_does_not_read_does_not_change_it(nsclc):
     assert silent > 30
 
 
-def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(small, tmp_path):
-    start = Fit(load_card(small), 80, 0)
+def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(few_trials, tmp_path):
+    start = Fit(load_card(few_trials), 80, 0)
     before = loss(start.look(start.position.x)[2], start.position.x)
-    fit = calibrate(small, tmp_path / "out.toml", tmp_path / "state.json", n=80, rounds=2)
+    fit = calibrate(few_trials, tmp_path / "out.toml", tmp_path / "state.json", n=80, rounds=2)
     assert fit.position.loss < before
     card = load_card(tmp_path / "out.toml")
     assert card.calibration.trials == ("KEYNOTE-177",)
@@ -91,48 +75,48 @@ def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(small, tmp_path):
     assert loss(again.look(again.position.x)[2], again.position.x) <= before
 
 
-def test_interrupted_or_not_a_fit_is_the_same(small, tmp_path):
-    calibrate(small, tmp_path / "whole.toml", tmp_path / "a.json", n=60, rounds=2)
+def test_interrupted_or_not_a_fit_is_the_same(few_trials, tmp_path):
+    calibrate(few_trials, tmp_path / "whole.toml", tmp_path / "a.json", n=60, rounds=2)
 
     def stop(stage, done, total):
         if stage.startswith("round 2") and done == 3:  # in the middle of the second round
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2, progress=stop)
+        calibrate(few_trials, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2, progress=stop)
     assert not (tmp_path / "parts.toml").exists()
     assert json.loads((tmp_path / "b.json").read_text())["round"] == 1
-    calibrate(small, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2)
+    calibrate(few_trials, tmp_path / "parts.toml", tmp_path / "b.json", n=60, rounds=2)
     assert (tmp_path / "parts.toml").read_text() == (tmp_path / "whole.toml").read_text()
 
 
-def test_check_arms_are_never_looked_at(small, tmp_path):
-    document = tomlkit.parse(small.read_text())
+def test_check_arms_are_never_looked_at(few_trials, tmp_path):
+    document = tomlkit.parse(few_trials.read_text())
     for arm in document["arms"]:
         if arm["use"] == "check":
             arm["pfs_months"] = 40.0
     other = tmp_path / "other.toml"
     other.write_text(tomlkit.dumps(document))
     outputs = []
-    for path in (small, other):
+    for path in (few_trials, other):
         calibrate(path, tmp_path / "out.toml", tmp_path / "state.json", n=60, rounds=1)
         outputs.append(params(load_card(tmp_path / "out.toml")))
     assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
 
 
-def test_a_state_of_something_else_is_refused(small, tmp_path):
+def test_a_state_of_something_else_is_refused(few_trials, tmp_path):
     state = tmp_path / "state.json"
     state.write_text('{"x": [1, 2]')
     with pytest.raises(TrialError, match="is not the state of a fit"):
-        calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
+        calibrate(few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
     stamp = {"card": "other", "n": 60, "seed": 0, "x": [0.0], "round": 1, "damping": 1, "loss": 1, "stalled": 0, "harm": []}
     state.write_text(json.dumps(stamp))
     with pytest.raises(TrialError, match="another card, seed or number"):
-        calibrate(small, tmp_path / "out.toml", state, n=60, rounds=1)
+        calibrate(few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
 
 
-def test_an_ensemble_of_other_figures_is_stale(small, tmp_path):
-    card = load_card(small)
+def test_an_ensemble_of_other_figures_is_stale(few_trials, tmp_path):
+    card = load_card(few_trials)
     drawn = draw_ensemble(card, 60, members=3)
     path = tmp_path / "ensemble.json"
     drawn.write(path)
