@@ -421,7 +421,7 @@ def _checked_terms(terms: Any) -> tuple[str, ...]:
         return tuple(sorted(TERMS))
     if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
         raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
-    return tuple(name for name in TERMS if name in terms)  # in one order, so that equal engines are shared
+    return tuple(sorted(set(terms)))
 
 
 def _remade(

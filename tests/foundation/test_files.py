@@ -7,9 +7,9 @@ import sys
 import threading
 
 import pytest
-from onco_gym.cli.common import target
 
 from onco_gym.cli import main
+from onco_gym.cli.arguments import output_file
 from onco_gym.foundation.files import replacing
 
 
@@ -60,7 +60,7 @@ def test_a_pipe_is_written_to(tmp_path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
-    assert target(str(pipe)) == pipe
+    assert output_file()(str(pipe)) == pipe
     write(pipe)
     reader.join(10)
     assert read == ["new"]
@@ -100,7 +100,7 @@ def test_a_folder_or_a_missing_one_is_one_clear_error(tmp_path, capsys):
         with pytest.raises(OSError, match=why) as error:
             write(tmp_path / name)
         assert error.value.filename == str(tmp_path / name)
-        assert main(["rollout", "NSCLC", "--json", str(tmp_path / name)]) == 2
+        assert main(["rollout", "guideline", "--env", "NSCLC", "--json", str(tmp_path / name)]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert str(tmp_path / name) in said

@@ -244,9 +244,9 @@ def test_a_fit_and_its_check_are_the_same_to_the_digit_here_and_there(small, tmp
     from onco_gym.trials.published import as_rows, reproduce
 
     figures = {}
-    for engine in ("local", "ray"):
-        output = tmp_path / f"{engine}.toml"
-        fit = calibrate(small, output, tmp_path / "state.json", n=80, rounds=2, engine=engine)
-        rows = reproduce(load_card(small), n=60, engine=engine)
-        figures[engine] = fit.position.x.tolist(), fit.position.loss, output.read_text(), as_rows(rows)
+    for where in ("local", "ray"):
+        output = tmp_path / f"{where}.toml"
+        fit = calibrate(small, output, tmp_path / "state.json", n=80, rounds=2, workers=where)
+        rows = reproduce(load_card(small), n=60, workers=where)
+        figures[where] = fit.position.x.tolist(), fit.position.loss, output.read_text(), as_rows(rows)
     assert figures["local"] == figures["ray"]
