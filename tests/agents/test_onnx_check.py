@@ -4,11 +4,11 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from conftest import ROOT
 
 from onco_gym.agents import AgentError, OnnxAgent, save_mlp_onnx
 from onco_gym.agents import onnx_check as check
@@ -16,7 +16,7 @@ from onco_gym.agents.onnx_shapes import OPERATORS
 from onco_gym.agents.onnxfile import _field, _packed, _value, labelled
 from onco_gym.interfaces.engine import make_engine
 
-POLICIES = Path(__file__).parents[1] / "baselines" / "policies"
+POLICIES = ROOT / "baselines" / "policies"
 FEATURES, ANSWERS = 113, 21
 HUGE = 2**20
 
@@ -509,7 +509,7 @@ def test_shapes_are_those_of_onnxruntime(operator, inputs, settings, version, wo
 
 def test_every_operator_is_tried_and_documented():
     assert {operator for operator, *_ in TRIED} == set(OPERATORS)
-    text = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
+    text = (ROOT / "docs" / "training.md").read_text()
     assert all(f"`{operator}`" in text for operator in OPERATORS)
 
 

@@ -75,7 +75,7 @@ def test_the_file_is_plain(played, path, kind):
     content = json.loads(path.read_text())
     assert list(content) == ["format", "stamp", "agent", "seed", "episodes"]
     assert content["format"] == "onco_gym episodes 2"
-    assert set(content["stamp"]) == {"environment", "card_digest", "cohort_digest", "weights", "horizon", "version"}
+    assert set(content["stamp"]) == {"environment", "card_digest", "cohort_digest", "weights", "horizon", "terms", "version"}
     assert (content["agent"], content["seed"]) == ("random", None)
     first = content["episodes"][0]
     assert list(first) == ["row", "key", "actions"]
@@ -128,7 +128,8 @@ def test_patients_of_ones_own(plain, path, tmp_path):
         assert_same(og.replay(same, og.read_episodes(path, same)), episodes)
     other = og.make_engine("nsclc", engine.generator.sample(40, seed=10))
     for wrong in (engine, other):
-        with pytest.raises(EpisodesError, match=r"episodes\.json: made with cohort_digest '\w{64}', and the present one is"):
+        said = r"episodes\.json: the results were made with cohort_digest '\w{64}', but the engine has"
+        with pytest.raises(EpisodesError, match=said):
             og.read_episodes(path, wrong)
         with pytest.raises(StampError, match="made with cohort_digest"):
             og.replay(wrong, episodes)
@@ -142,7 +143,7 @@ def test_patients_of_ones_own(plain, path, tmp_path):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"environment": "melanoma"}, "environment 'onco_gym/NSCLC-v0', and the present one is 'onco_gym/Melanoma-v0'"),
+        ({"environment": "melanoma"}, "environment 'onco_gym/NSCLC-v0', but the engine has 'onco_gym/Melanoma-v0'"),
         ({"kind": "dose"}, "environment"),
         ({"weights": {"carbon": 0.5}}, "weights"),
         ({"horizon": 7}, "horizon"),
@@ -190,7 +191,7 @@ def test_a_stamp_that_no_engine_has(plain, path, name, value):
     edit(path, lambda content: content["stamp"].update({name: value}))
     with pytest.raises(EpisodesError, match=rf"episodes\.json: .*{'weight' if name == 'weights' else name}"):
         engine_of(path)
-    with pytest.raises(EpisodesError, match=rf"episodes\.json: made with {name}"):
+    with pytest.raises(EpisodesError, match=rf"episodes\.json: the results were made with {name}"):
         og.read_episodes(path, plain[0])
 
 
@@ -255,21 +256,21 @@ DAMAGE = [
     ("regimen", action(3), "action 1: the card has no regimen 3"),
     ("regimen", action(["osimertinib"]), r"the card has no regimen \['osimertinib'\]"),
     ("regimen", action(None), "the card has no regimen None"),
-    ("dose", action(float("nan"), 0), r"episode 0: intensities outside 0\.\.1, or not numbers"),
-    ("dose", action(float("inf"), 0), r"episode 0: intensities outside 0\.\.1"),
-    ("dose", action(1.5, 0), r"episode 0: intensities outside 0\.\.1"),
-    ("dose", action(-0.1, 0), r"episode 0: intensities outside 0\.\.1"),
+    ("dose", action(float("nan"), 0), r"episode 0: the action has intensities outside 0\.\.1 or NaN"),
+    ("dose", action(float("inf"), 0), r"episode 0: the action has intensities outside 0\.\.1"),
+    ("dose", action(1.5, 0), r"episode 0: the action has intensities outside 0\.\.1"),
+    ("dose", action(-0.1, 0), r"episode 0: the action has intensities outside 0\.\.1"),
     ("dose", action(HUGE, 0), "episode 0: "),
     ("dose", action("0.5", 0), "episode 0: its actions are not lists of numbers"),
     ("dose", action(True, 0), "episode 0: its actions are not lists of numbers"),
     ("dose", action([0.5], 0), "episode 0: its actions are not lists of numbers"),
     ("dose", action(0.5), "episode 0: its actions are not lists of numbers"),
-    ("dose", action([0.5]), "episode 0: an action that is no array"),
-    ("dose", first("actions", [[0.5]]), r"episode 0: an action of float64 and shape \(1, 1\)"),
+    ("dose", action([0.5]), "episode 0: the action is not an array"),
+    ("dose", first("actions", [[0.5]]), r"episode 0: the action is float64 of shape \(1, 1\)"),
     ("workflow", action(99, 0), "episode 0: ngs is 99"),
     ("workflow", action(-1, 0), "episode 0: ngs is -1"),
-    ("workflow", action(HUGE, 0), "episode 0: an action of object"),
-    ("workflow", action(0.5, 0), "episode 0: an action of float64"),
+    ("workflow", action(HUGE, 0), "episode 0: the action is object"),
+    ("workflow", action(0.5, 0), "episode 0: the action is float64"),
     ("workflow", action(True, 0), "episode 0: its actions are not lists of numbers"),
     ("workflow", action([0, 1]), "episode 0: its actions do not make an array of numbers"),
     ("workflow", action("ngs"), "episode 0: its actions are not lists of numbers"),

@@ -1,5 +1,7 @@
 """Every block of code and every command on the pages runs, with small sizes, so that the pages cannot rot.
 
+Running all of them takes minutes, so that is a slow test. The code of the README always runs, and every command is parsed.
+
 A page is run from top to bottom in a folder of its own. Each ``python`` block runs in a fresh namespace, as if it were pasted
 into a new session. In a ``bash`` block each ``onco-gym`` command runs; what else is in it must exist. Commands inside the text
 must parse. Blocks of another language are not run.
@@ -62,19 +64,43 @@ def commands(text):
             yield words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_shows_runs(page, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.setattr("builtins.input", lambda prompt="": "q")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_runs(page, empty, capsys):
     for language, text in blocks(page):
         if language == "python":
-            for pattern, small in SMALL:
-                text = re.sub(pattern, small, text)
-            exec(compile(text, page.name, "exec"), {"__name__": "page"})
+            run_code(page, text)
         if language == "bash":
             for words in commands(text):
                 run(words, capsys)
+
+
+def test_the_code_of_the_readme_runs(empty):
+    for language, text in blocks(ROOT / "README.md"):
+        if language == "python":
+            run_code(ROOT / "README.md", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_parse_and_name_what_is_there(page, empty):
+    for language, text in blocks(page):
+        if language == "python":
+            compile(text, page.name, "exec")
+        for words in commands(text) if language == "bash" else ():
+            make_parser().parse_args(words[1:]) if words[0] == "onco-gym" else check_exists(words)
+
+
+def run_code(page, text):
+    for pattern, small in SMALL:
+        text = re.sub(pattern, small, text)
+    exec(compile(text, page.name, "exec"), {"__name__": "page"})
 
 
 def run(words, capsys):

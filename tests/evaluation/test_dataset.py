@@ -122,8 +122,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(home):
 
 
 STAGED = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
 import onco_gym.cli as cli
 from onco_gym.evaluation.dataset import _staging
 

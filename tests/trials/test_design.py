@@ -83,7 +83,7 @@ def exponential(monkeypatch):
         times = Times(np.random.default_rng(seed).exponential(float(protocol), n), np.ones(n, bool)).until(months)
         return SimpleNamespace(progression_free=times, overall=times)
 
-    monkeypatch.setattr(design, "_arm", arm)
+    monkeypatch.setattr(design, "simulated_arm", arm)
 
     def study(ratio, pool=40_000, **options):
         return PowerStudy(None, EGFR, str(10 / ratio), "10", figures=(), pool=pool, **options)
