@@ -1,6 +1,5 @@
 """Whole episodes of an agent, one per patient. An episode's origin, actions and stamp are enough to cite and replay it."""
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Origin, Outcome, batch_size
+from onco_gym.interfaces.engine import Engine, Origin, batch_size
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.stamp import Stamp
-from onco_gym.rewards import TERMS, GroupDivergence, Tally, group_divergence
+from onco_gym.rewards import TERMS, GroupDivergence, group_divergence
 
 Floats = NDArray[np.float32]
 
@@ -160,7 +159,7 @@ def play(
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
         filled = np.resize(choice, (len(observation), *choice.shape[1:]))
-        encounter, tally, observation, mask, outcome, extra = _step(engine, encounter, tally, filled)
+        encounter, tally, observation, mask, outcome = engine.step(encounter, tally, filled)
         if keep_observations:
             kept.append(seen)
         if keep_steps:
@@ -169,7 +168,9 @@ def play(
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
         given.append(np.where(under_way, ours(outcome.given), -1))
         verdicts.append(np.where(under_way, ours(outcome.verdict.code), -1))
-        time, progressed, change, line = ours(extra)
+        state = encounter.journey.state
+        time, progressed, line = ours(state.cycle), ours(state.progressed), ours(state.line)
+        change = ours(state.diameter) / ours(state.baseline) - 1
         cost += np.where(under_way, ours(outcome.cost), 0)
         carbon_kg += np.where(under_way, ours(outcome.carbon_kg), 0)
         terms += np.where(under_way, ours(outcome.terms), 0)
@@ -229,19 +230,6 @@ def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bo
         carbon_kg=np.stack(carbon_kg),
         probabilities=None if likely[0] is None else np.stack(likely),
     )
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
-def _step(
-    engine: Engine, encounter: Encounter, tally: Tally, action: jax.Array
-) -> tuple[Encounter, Tally, jax.Array, jax.Array, Outcome, jax.Array]:
-    """A step, and (4, n): cycles so far, progressed, change from baseline, line."""
-    after, tally, outcome = engine.advance(encounter, tally, action)
-    observation, mask = engine.look(after)
-    state = after.journey.state
-    time = state.cycle.astype(jnp.float32)
-    extra = jnp.stack([time, state.progressed, state.diameter / state.baseline - 1, state.line])
-    return after, tally, observation.T, mask.T, outcome, extra
 
 
 def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 import onco_gym  # noqa: F401 - registers the ids
 from onco_gym.knowledge.panel import VERDICTS
 
+NUM_ENVS = 256
+"""Environments in a vector. Every check uses the same number, so that it is compiled once."""
+
 
 def check_all(env_id: str, **kwargs: Any) -> None:
     """Run every check in this module."""
@@ -54,20 +57,22 @@ def check_determinism(env_id: str, seed: int = 2**64 - 1, **kwargs: Any) -> None
     assert not np.array_equal(first[0][0], other[0][0]), "two seeds gave the same first observation"
 
 
-def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120, **kwargs: Any) -> None:
+def check_single_equals_vector(env_id: str, compared: int = 8, cycles: int = 120, **kwargs: Any) -> None:
     """Environment i of the vector equals the single environment with seed + i, across resets. Actions are not modified.
+
+    The first ``compared`` environments of a vector of :data:`NUM_ENVS` are looked at.
 
     The fairness term is not compared, because all environments of the vector share its tally.
     """
-    vector: Any = gym.make_vec(env_id, num_envs=num_envs, **kwargs)
+    vector: Any = gym.make_vec(env_id, num_envs=NUM_ENVS, **kwargs)
     rng = np.random.default_rng(5)
-    actions = np.array([[sample(vector.single_action_space, rng) for _ in range(num_envs)] for _ in range(cycles)])
+    actions = np.array([[sample(vector.single_action_space, rng) for _ in range(NUM_ENVS)] for _ in range(cycles)])
     before = actions.copy()
     seed = 2**63
     steps: list[Any] = [vector.reset(seed=seed), *(vector.step(action) for action in actions)]
     assert np.array_equal(actions, before), "the caller's actions were changed"
     single: Any = gym.make(env_id, **kwargs)
-    for i in range(num_envs):
+    for i in range(compared):
         observation, _ = single.reset(seed=seed + i)
         np.testing.assert_allclose(observation, steps[0][0][i], atol=1e-6)
         for cycle in range(cycles):
@@ -89,7 +94,7 @@ def check_single_equals_vector(env_id: str, num_envs: int = 8, cycles: int = 120
             np.testing.assert_array_equal(info["action_mask"], infos["action_mask"][i])
 
 
-def check_finite(env_id: str, num_envs: int = 256, cycles: int = 200, **kwargs: Any) -> None:
+def check_finite(env_id: str, num_envs: int = NUM_ENVS, cycles: int = 200, **kwargs: Any) -> None:
     """Under random play, observations stay within their space, and rewards are finite and equal the blend of their terms."""
     vector: Any = gym.make_vec(env_id, num_envs=num_envs, **kwargs)
     rng = np.random.default_rng(1)
@@ -151,8 +156,8 @@ def check_errors(env_id: str, **kwargs: Any) -> None:
     ):
         _expect(gym.error.InvalidAction, lambda wrong=wrong: env.unwrapped.step(wrong))
     env.step(good)
-    vector: Any = gym.make_vec(env_id, num_envs=8, **kwargs)
-    every = np.stack([good] * 8)
+    vector: Any = gym.make_vec(env_id, num_envs=NUM_ENVS, **kwargs)
+    every = np.stack([good] * NUM_ENVS)
     _expect(gym.error.ResetNeeded, lambda: vector.step(every))
     vector.reset(seed=0)
     for actions in (every[:3], every - 10**6, every + 10**6, every.astype(object)):

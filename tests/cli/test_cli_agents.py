@@ -17,7 +17,7 @@ def small(monkeypatch):
     monkeypatch.setattr(cloning, "CloningSettings", lambda: few)
 
 
-@pytest.mark.parametrize("imitate", [(), ("--imitate", "guideline")])
+@pytest.mark.parametrize("imitate", [pytest.param((), marks=pytest.mark.slow), ("--imitate", "guideline")])
 def test_train(command, small, tmp_path, imitate):
     path = tmp_path / "policy.onnx"
     code, out, err = command("train", "NSCLC", "--steps", 64, *imitate, "--out", path)
