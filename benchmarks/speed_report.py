@@ -8,19 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from contenders import (
-    ALL_SCAN,
-    ALL_SINGLE,
-    ALL_VECTOR,
-    CARTPOLE,
-    CARTPOLE_VECTOR,
-    GYMNAX,
-    ICU,
-    OURS_SCAN,
-    OURS_SINGLE,
-    OURS_VECTOR,
-    Contender,
-)
+import contenders
+from contenders import Contender
 
 COMPILE_SIZE, COMPILE_STEPS = 1024, 200  # in the process in which memory is measured
 
@@ -69,15 +58,15 @@ def ratio(ours: Contender, peer: Contender) -> Ratio:
 def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
     """The ratios, and the targets with the measured values."""
     pairs = (
-        (OURS_VECTOR, ICU),
-        (OURS_SCAN, GYMNAX),
-        (OURS_SINGLE, ICU),
-        (OURS_SINGLE, CARTPOLE),
-        (OURS_VECTOR, CARTPOLE_VECTOR),
-        (OURS_SCAN, OURS_VECTOR),
-        (ALL_VECTOR, OURS_VECTOR),
-        (ALL_SCAN, OURS_SCAN),
-        (ALL_SINGLE, OURS_SINGLE),
+        (contenders.OURS_VECTOR, contenders.ICU),
+        (contenders.OURS_SCAN, contenders.GYMNAX),
+        (contenders.OURS_SINGLE, contenders.ICU),
+        (contenders.OURS_SINGLE, contenders.CARTPOLE),
+        (contenders.OURS_VECTOR, contenders.CARTPOLE_VECTOR),
+        (contenders.OURS_SCAN, contenders.OURS_VECTOR),
+        (contenders.ALL_VECTOR, contenders.OURS_VECTOR),
+        (contenders.ALL_SCAN, contenders.OURS_SCAN),
+        (contenders.ALL_SINGLE, contenders.OURS_SINGLE),
     )
     ratios = [ratio(result.contenders[ours], result.contenders[peer]) for ours, peer in pairs]
 

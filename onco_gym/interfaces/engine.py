@@ -27,6 +27,7 @@ from onco_gym.patients import Cohort, Generator, default_generator, read_cohort
 from onco_gym.patients.traits import encode
 from onco_gym.rewards import (
     TERMS,
+    GroupDivergence,
     Scene,
     Tally,
     Verdict,
@@ -34,6 +35,7 @@ from onco_gym.rewards import (
     card_weights,
     count_decisions,
     empty_tally,
+    group_divergence,
     hear,
     reward_terms,
     verdict,
@@ -310,6 +312,21 @@ class Engine:
         encounter, seat, fresh = self.replace(encounter, seat, where)
         observation, mask = self.look(fresh)
         return encounter, seat, observation.T, mask.T
+
+
+class Tallied:
+    """The part of an environment that keeps the tally of decisions behind the fairness term."""
+
+    engine: Engine
+    _tally: Tally
+
+    def fairness(self) -> dict[str, GroupDivergence]:
+        """The divergence in the tally of decisions, by protected attribute; see :mod:`onco_gym.rewards.fairness`."""
+        return group_divergence(self.engine.scenario, self._tally)
+
+    def reset_fairness(self) -> None:
+        """Start a new tally of decisions."""
+        self._tally = self.engine.tally()
 
 
 def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:

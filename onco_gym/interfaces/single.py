@@ -16,19 +16,19 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Engine, EngineError, Outcome, Seat, checked_seed, make_engine, stream_of
+from onco_gym.interfaces.engine import Engine, EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, stream_of
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, GroupDivergence, Tally, count_decisions, even_handedness, group_divergence
+from onco_gym.rewards import TERMS, Tally, count_decisions, even_handedness
 from onco_gym.simulator.state import Journey
 
 Observation = NDArray[np.float32]
 
 
-class OncologyEnv(gym.Env[Observation, Any]):
+class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     """A patient with cancer, treated cycle by cycle.
 
     Observation: ``Box(0, 1)`` of named numbers; :attr:`observation_fields` has the name, unit and range of each.
@@ -130,14 +130,6 @@ class OncologyEnv(gym.Env[Observation, Any]):
 
     def _reward(self, values: NDArray[np.float32]) -> Any:
         return values[self._compiled.head].item()
-
-    def fairness(self) -> dict[str, GroupDivergence]:
-        """The divergence in the tally of decisions, by protected attribute; see :mod:`onco_gym.rewards.fairness`."""
-        return group_divergence(self.engine.scenario, self._tally)
-
-    def reset_fairness(self) -> None:
-        """Start a new tally of decisions."""
-        self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, all parts of the action in one row. The name is the one that sb3-contrib looks for."""

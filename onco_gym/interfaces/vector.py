@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
-from onco_gym.interfaces.engine import EngineError, Outcome, Seat, checked_seed, make_engine, seeds_from, stream_of
+from onco_gym.interfaces.engine import EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, seeds_from, stream_of
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, GroupDivergence, group_divergence
+from onco_gym.rewards import TERMS
 
 Batch = NDArray[Any]
 _SMALLEST = 32  # rows readmitted by one compiled call; sizes grow eightfold, so that few are compiled
@@ -32,7 +32,7 @@ class Last(NamedTuple):
     mask: NDArray[np.bool_]  # (k, mask size)
 
 
-class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
+class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
     """``num_envs`` patients side by side; see :class:`onco_gym.interfaces.single.OncologyEnv` for one of them.
 
     A patient whose episode ends is replaced in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
@@ -158,14 +158,6 @@ class OncologyVectorEnv(VectorEnv[Batch, Batch, Batch]):
             "given": np.array(outcome.given),
         }
         return {**values, **{f"_{name}": self._all for name in values}}
-
-    def fairness(self) -> dict[str, GroupDivergence]:
-        """The divergence in the tally of decisions, by protected attribute; see :mod:`onco_gym.rewards.fairness`."""
-        return group_divergence(self.engine.scenario, self._tally)
-
-    def reset_fairness(self) -> None:
-        """Start a new tally of decisions."""
-        self._tally = self.engine.tally()
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, one row per environment. The name is the one that sb3-contrib looks for."""

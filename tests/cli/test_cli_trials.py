@@ -98,6 +98,7 @@ def test_calibrate_fits_a_card_in_place(command, few_trials):
     assert load_ensemble(card, ensemble_file(few_trials)) is not None
 
 
+@pytest.mark.slow
 def test_calibrate_writes_elsewhere_and_reports_its_progress(command, few_trials, monkeypatch):
     monkeypatch.setattr("onco_gym.cli.screen.FIRST_LINE", 0.0)
     before, other = few_trials.read_text(), few_trials.with_name("other.toml")

@@ -22,9 +22,10 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)
 SMALL = [  # what takes long in a block of Python, and what is run instead
-    (r"\b(n|n_envs|num_envs|episodes|patients)=[\d_]+", r"\1=24"),
+    (r"\b(n|episodes|patients)=[\d_]+", r"\1=24"),
+    (r"\b(n_envs|num_envs)=[\d_]+", r"\1=256"),  # compiled by the conformance checks, too
     (r"learn\([\d_]+\)", "learn(384)"),
-    (r"n_steps=\d+, batch_size=\d+", "n_steps=8, batch_size=64"),
+    (r"n_steps=\d+, batch_size=\d+", "n_steps=8, batch_size=512"),
     (r"\bsteps=[\d_]+", "steps=2048, envs=128, length=8, batches=2"),
     (r"\bsample\([\d_]+", "sample(40"),
     (r"(rollout|record_episodes)\((engine, .*), [\d_]+(?=[,)])", r"\1(\2, 24"),
