@@ -119,7 +119,7 @@ def test_step_is_compiled_once():
 
 
 def test_all_episodes_ending_at_once():
-    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3)
+    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3, terms=("outcome",))
     vector.reset(seed=0)
     for _ in range(2):
         vector.step(np.zeros(300, int))
