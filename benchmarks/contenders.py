@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.interfaces.engine import Engine, Seat
 from onco_gym.simulator.chance import mix
 
 N = 4096  # environments in the comparison with gymnax
@@ -95,7 +95,7 @@ def scan(name: str, engine: Engine, num_envs: int) -> Contender:
         return (encounter, tally, seat, clock + np.uint32(1)), observation.sum() + outcome.reward.sum()
 
     rollout = jax.jit(lambda carry: jax.lax.scan(one, carry, None, steps), donate_argnums=0)
-    seat = Seat(jnp.asarray(stream_of(np.arange(num_envs, dtype=np.uint64))), jnp.zeros(num_envs, jnp.uint32))
+    seat = jax.tree.map(jnp.asarray, Seat.first(np.arange(num_envs, dtype=np.uint64)))
     carry: Any = (engine.admit(seat)[0], engine.tally(), seat, jnp.uint32(0))
 
     def work() -> int:

@@ -172,8 +172,7 @@ def numbers(engine: Engine) -> dict[str, int | None]:
     """How many numbers make up a patient, and CartPole."""
     cartpole = gym.make("CartPole-v1")
     cartpole.reset(seed=0)
-    one = np.zeros(1, np.uint32)
-    journey = engine.admit(Seat(one, one))[0].journey
+    journey = engine.admit(Seat.first(np.zeros(1, np.uint64)))[0].journey
 
     def count(tree: Any) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(tree))

@@ -19,7 +19,7 @@ from onco_gym.agents import load_agent, rollout
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import ITEMS, footprint
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Engine, Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Engine, Seat, make_engine
 from onco_gym.interfaces.single import OncologyEnv
 from onco_gym.rewards import TERMS, Tally, card_weights, hear
 from onco_gym.simulator.observation import allowed
@@ -108,8 +108,8 @@ def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.
     nothing: tuple[Journey, Tally, jax.Array, jax.Array] = (
         journey,
         engine.tally(),
-        jnp.zeros((len(TERMS), len(seat.stream))),
-        jnp.zeros(len(seat.stream)),
+        jnp.zeros((len(TERMS), len(seat.episode))),
+        jnp.zeros(len(seat.episode)),
     )
     (_, _, terms, lived), _ = jax.lax.scan(cycle, nothing, length=engine.horizon)
     return terms, lived
@@ -117,8 +117,7 @@ def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.
 
 def patients(first: int, n: int, copies: int = 1) -> Seat:
     """``n`` patients from number ``first`` on, ``copies`` times."""
-    streams = np.tile(stream_of(np.arange(first, first + n, dtype=np.uint64)), copies)
-    return Seat(streams, np.zeros(n * copies, np.uint32))
+    return Seat.first(np.tile(np.arange(first, first + n, dtype=np.uint64), copies))
 
 
 def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:

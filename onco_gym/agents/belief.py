@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.patients import splits
 from onco_gym.simulator.admission import admit
-from onco_gym.simulator.chance import mix
+from onco_gym.simulator.chance import mix, numbered
 from onco_gym.simulator.observation import allowed, diameter
 from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.transition import step
 
 DONORS = 32_768
 """Patients among whom look-alikes are found. None of them is a patient of an environment."""
-DONOR_SEED = 2**20 + 7
 MATCHING = {"biomarker": 3.0, "trait": 1.0}
 """Weights of differences between look-alikes: in biomarkers, and in everything else."""
 SLACK = 0.10
@@ -138,8 +138,7 @@ class Cloud:
         return seen
 
     def _keys(self, count: int) -> jax.Array:
-        start = np.uint32((self.seed * 0x9E3779B9 + self._turn * 0x85EBCA6B) & 0xFFFFFFFF)
-        return mix(jnp.arange(count, dtype=jnp.uint32) * jnp.uint32(0x27D4EB2F) + start)
+        return numbered(jnp.arange(count, dtype=jnp.uint32), jnp.uint32((self.seed * 0x9E3779B9 + self._turn) & 0xFFFFFFFF))
 
     def _admitted(self, seen: Sighting, key: jax.Array) -> Journey:
         rows = self._donors.nearest(seen, self.size)
@@ -151,7 +150,7 @@ class _Donors:
     """The pool from which look-alikes are taken."""
 
     def __init__(self, engine: Engine) -> None:
-        other = make_engine(engine.card, engine.generator.sample(DONORS, seed=DONOR_SEED), terms=("outcome",))
+        other = make_engine(engine.card, engine.generator.sample(DONORS, seed=splits.DONORS), terms=("outcome",))
         self.patients = other.patients
         shown = np.asarray(other.patients().shown)
         scenario = engine.scenario
@@ -192,7 +191,7 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Sighting,
     """Look-alikes at the first visit, with the tumour size that was measured."""
     seen = _repeated(seen, size)
     traits = len(scenario.traits)
-    known = jnp.concatenate([jnp.ones((traits, key.shape[0]), bool), seen.known[jnp.asarray(scenario.biomarker_test, int)]])
+    known = jnp.concatenate([jnp.ones((traits, key.shape[-1]), bool), seen.known[jnp.asarray(scenario.biomarker_test, int)]])
     results = jnp.where(seen.known, 0.0, jnp.maximum(patient.result_cycle, seen.cycle + 1.0))
     patient = patient._replace(
         shown=jnp.where(known, seen.shown, patient.shown),
@@ -227,7 +226,7 @@ def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sightin
     log_weight = log_weight.reshape(n, size)
     weight = jax.nn.softmax(log_weight, axis=1)
     # Systematic resampling: members are copied in proportion to their weights.
-    offset = (mix(key.reshape(n, size)[:, 0] ^ jnp.uint32(0x68E31DA4)) >> 8).astype(jnp.float32) * np.float32(2.0**-24)
+    offset = (mix(key[0].reshape(n, size)[:, 0] ^ jnp.uint32(0x68E31DA4)) >> 8).astype(jnp.float32) * np.float32(2.0**-24)
     points = (jnp.arange(size)[None] + offset[:, None]) / size
     chosen = jnp.sum(points[:, :, None] > jnp.cumsum(weight, 1)[:, None, :], 2).clip(0, size - 1)
     flat = (chosen + jnp.arange(n)[:, None] * size).reshape(-1)
@@ -237,7 +236,7 @@ def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sightin
     moved = jnp.repeat(thin, size).astype(jnp.float32) * JITTER
 
     def noise(number: int) -> jax.Array:
-        bits = mix(key ^ jnp.uint32((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF))
+        bits = mix(key[0] ^ jnp.uint32((number * 0x9E3779B9 + 0x7F4A7C15) & 0xFFFFFFFF))
         return sum(((bits >> shift) & 0xFF).astype(jnp.float32) for shift in (0, 8, 16, 24)) * np.float32(1 / 147.8) - 3.45
 
     rows = patient.sensitivity.shape[0]

@@ -90,9 +90,9 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.weeks)
 
-    def of(self, i: int) -> tuple[int, int, NDArray[Any]]:
+    def of(self, i: int) -> tuple[int, str, NDArray[Any]]:
         """Row, key and actions of episode ``i``, as :func:`onco_gym.journeys.from_actions` takes them."""
-        return int(self.origin.row[i]), int(self.origin.key[i]), self.actions[self.given[:, i] >= 0, i]
+        return *self.origin.of(i), self.actions[self.given[:, i] >= 0, i]
 
     def __repr__(self) -> str:
         return f"Episodes({self.stamp.environment}, {len(self):,} patients, mean return {self.returns.mean():.3f})"
@@ -212,7 +212,7 @@ def _admitted(engine: Engine, origin: Origin) -> tuple[Encounter, jax.Array, jax
     """The first visit of n patients, in a batch of a compiled size. The patients who fill it up are dead and count nowhere."""
     n = len(origin.row)
     everybody = np.resize(np.arange(n), batch_size(n))
-    encounter, observation, mask = engine.receive(Origin(*(np.asarray(part)[everybody] for part in origin)))
+    encounter, observation, mask = engine.receive(Origin(*(np.asarray(part) for part in origin)).take(everybody))
     alive = np.array(encounter.journey.state.alive)
     alive[n:] = 0
     state = encounter.journey.state._replace(alive=jnp.asarray(alive))

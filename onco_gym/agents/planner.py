@@ -21,7 +21,7 @@ from onco_gym.agents.protocol import AgentError
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import Hearing
 from onco_gym.rewards import blend
-from onco_gym.simulator.chance import Weighed, mix
+from onco_gym.simulator.chance import Weighed, derived
 from onco_gym.simulator.state import Journey
 from onco_gym.simulator.transition import step
 
@@ -128,7 +128,7 @@ def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) 
     scenario, params = engine.scenario, engine.params
     one = jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), journey)
     # The same chance for every regimen, but not the chance that the cloud has already lived through.
-    one = one._replace(key=mix(one.key ^ jnp.uint32(0xA511E9B3)))
+    one = one._replace(key=derived(one.key, jnp.uint32(0xA511E9B3)))
 
     def cycle(trial: _Trial) -> _Trial:
         journey, on, value = trial

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onco_gym.agents.onnxfile import certain, choose
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Seat, stream_of
+from onco_gym.interfaces.engine import Engine, Seat
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.rewards import Tally
 
@@ -274,7 +274,7 @@ def train(
 
     # Training patients have seeds in the upper half of the range. Evaluations count up from 0.
     seeds = np.uint64(2**63 + (seed % 2**31) * 2**32) + np.arange(settings.envs, dtype=np.uint64)
-    seat = Seat(jnp.asarray(stream_of(seeds)), jnp.zeros(settings.envs, jnp.uint32))
+    seat = jax.tree.map(jnp.asarray, Seat.first(seeds))
     encounter, seen, mask, _ = engine.admit(seat)
     at = _Training(
         actor, critic, adam.init((actor, critic)), encounter, engine.tally(), seat, seen, mask, jnp.zeros(settings.envs), key

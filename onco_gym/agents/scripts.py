@@ -2,14 +2,14 @@
 
 A file of episodes is plain JSON, and nothing in it is ever executed::
 
-    {"format": "onco_gym episodes 2",
-     "stamp": {"environment": "onco_gym/NSCLC-v0", "card_digest": "...", "cohort_digest": "...", "weights": {"outcome": 1.0, ...},
-               "horizon": 60, "version": "..."},
+    {"format": "onco_gym episodes 3",
+     "stamp": {"environment": "onco_gym/NSCLC-v0", "card_digest": "...", "split": "test", "cohort_digest": "...",
+               "weights": {"outcome": 1.0, ...}, "horizon": 60, "version": "..."},
      "agent": "guideline",
      "seed": 0,
-     "episodes": [{"row": 4711, "key": 2654435769, "actions": ["osimertinib", "osimertinib", ...]}, ...]}
+     "episodes": [{"row": 4711, "key": "9e3779b97f4a7c15", "actions": ["osimertinib", "osimertinib", ...]}, ...]}
 
-``row`` and ``key`` are the episode's :class:`onco_gym.interfaces.engine.Origin`. An action is the name of a regimen; in dosing
+``row`` and ``key`` are the episode's :class:`onco_gym.interfaces.engine.Origin`; keys are hexadecimal. An action is the name of a regimen; in dosing
 and in the workflow it is a list of numbers. ``seed`` is null unless episode ``i`` is that of ``reset(seed=seed + i)``.
 """
 
@@ -31,12 +31,12 @@ from onco_gym.cards import Card
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.words import did_you_mean, shown
-from onco_gym.interfaces.engine import Engine, EngineError, Origin, make_engine
+from onco_gym.interfaces.engine import OWN, Engine, EngineError, Origin, key_words, make_engine
 from onco_gym.interfaces.registry import KINDS, UnknownEnvironmentError
 from onco_gym.interfaces.stamp import Stamp, StampError
 from onco_gym.patients import Cohort
 
-FORMAT = "onco_gym episodes 2"
+FORMAT = "onco_gym episodes 3"
 MOST = 1_000_000
 """Steps that a file may hold: the longest episode times the number of episodes."""
 LONGEST_NAME = 200
@@ -73,9 +73,9 @@ class Script:
         """(n,) steps of each episode."""
         return (self.actions.reshape(*self.actions.shape[:2], -1)[..., 0] >= 0).sum(0)
 
-    def of(self, i: int) -> tuple[int, int, NDArray[Any]]:
+    def of(self, i: int) -> tuple[int, str, NDArray[Any]]:
         """Row, key and actions of episode ``i``, as :func:`onco_gym.journeys.from_actions` takes them."""
-        return int(self.origin.row[i]), int(self.origin.key[i]), self.actions[: self.lengths[i], i]
+        return *self.origin.of(i), self.actions[: self.lengths[i], i]
 
 
 def replay(engine: Engine, episodes: Episodes | Script, progress: Progress = silent) -> Episodes:
@@ -176,7 +176,8 @@ def engine_of(
     plain = stamp.environment.removesuffix("-v0")
     kind = next((name for name, entry in KINDS.items() if entry.suffix and plain.endswith(entry.suffix)), "regimen")
     with naming(path):
-        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms)
+        split = {} if stamp.split == OWN else {"split": stamp.split}
+        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms, **split)
         stamp.check(engine.stamp)
     return engine
 
@@ -218,10 +219,11 @@ def read_rows(path: str | os.PathLike[str], engine: Engine) -> tuple[Script, lis
         actions = np.full((longest, len(rows), *every[0].shape[1:]), -1, every[0].dtype)
         for i, one in enumerate(every):
             actions[: len(one), i] = one
-        last = {"row": len(engine.cohort) - 1, "key": 2**32 - 1}
-        numbers = [[_whole(row.get(name), last[name], f"episode {i}: {name}") for name in last] for i, row in enumerate(rows)]
-        row, key = np.array(numbers, np.int64).T
-        origin = Origin(row.astype(np.int32), key.astype(np.uint32))
+        who = [_whole(row.get("row"), len(engine.cohort) - 1, f"episode {i}: row") for i, row in enumerate(rows)]
+        keys = [_key(row.get("key"), f"episode {i}") for i, row in enumerate(rows)]
+        if len({len(key) for key in keys}) > 1:
+            raise EpisodesError("some keys are open and some are sealed: expected keys of one length")
+        origin = Origin(np.array(who, np.int32), np.stack(keys, 1))
         _check_seed(engine, content.get("seed"), origin)
         return Script(stamp, origin, actions, _checked_name(content.get("agent")), content.get("seed")), rows
 
@@ -282,6 +284,13 @@ def _whole(value: Any, most: int, what: str) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise EpisodesError(f"{what} is {shown(value)}, expected a whole number from 0 to {most}")
     return value
+
+
+def _key(value: Any, where: str) -> NDArray[np.uint32]:
+    try:
+        return key_words(value)
+    except EngineError as error:
+        raise EpisodesError(f"{where}: {error}") from None
 
 
 def _checked_name(agent: Any) -> str:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from onco_gym.agents import load_agent, play
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import WorkError, connected, spread
-from onco_gym.interfaces.engine import Seat, stream_of
+from onco_gym.interfaces.engine import Seat
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
 from onco_gym.knowledge.panel import VERDICTS
@@ -170,7 +170,7 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     if env.engine.scenario.digest != task.digest:
         raise WorkError(f"a worker's card {env.engine.card.id} has digest {env.engine.scenario.digest}, expected {task.digest}")
     seeds = np.uint64(task.seed) + np.arange(CHUNK, dtype=np.uint64)  # after the last of all seeds comes the first
-    origin = env.engine.draw(Seat(stream_of(seeds), np.zeros(CHUNK, np.uint32)))
+    origin = env.engine.draw(Seat.first(seeds))
     run = play(env.engine, load_agent(env.engine, task.agent, task.seed), origin, keep_steps=True)
     steps = run.steps
     assert steps is not None

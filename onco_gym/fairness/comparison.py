@@ -188,7 +188,7 @@ class _Block:
             for name in attributes
             for group in range(len(levels[name]))
         ]
-        self._replay = Replay(engine, Origin(origin.row[who], origin.key[who]), [twin for twin in twins if len(twin.who)], effect)
+        self._replay = Replay(engine, origin.take(who), [twin for twin in twins if len(twin.who)], effect)
         self._own = np.concatenate([groups[twin.attribute][who][twin.who] for twin in twins])  # (m,) group of the patient
         self._value = np.concatenate([np.full(len(twin.who), twin.group) for twin in twins])  # (m,) group of the twin
         counts = [sum(len(twin.who) for twin in twins if twin.attribute == name) for name in attributes]

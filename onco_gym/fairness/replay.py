@@ -59,7 +59,7 @@ class Replay:
         self._patients = Patient(*(jnp.concatenate(parts, -1) for parts in zip(*made, strict=True)))
         self._factual = _admit(engine, engine.patients(origin.row), origin.key)
         # A direct twin's disease takes the same course as the patient's, so only what is shown of the twin is kept.
-        self._others = _admit(engine, self._patients, origin.key[self.who]) if effect == "total" else None
+        self._others = _admit(engine, self._patients, origin.key[:, self.who]) if effect == "total" else None
 
     def look(self) -> Sight:
         """What can be seen of the n patients now."""

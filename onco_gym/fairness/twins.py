@@ -75,10 +75,8 @@ def find_twins(
         raise FairnessError(f"expected an environment of onco_gym with one patient, or an engine and episodes, got {kind}")
     if env.origin is None:
         raise FairnessError("the environment has no patient yet: call reset() first")
-    row, key = env.origin
     actions = [np.asarray(action)[None] for action in env.actions]
-    origin = Origin(np.array([row], np.int32), np.array([key], np.uint32))
-    made = _walk(env.engine, origin, attribute, value, effect, actions, None)
+    made = _walk(env.engine, Origin.one(*env.origin), attribute, value, effect, actions, None)
     return dataclasses.replace(
         made, **{name: getattr(made, name)[:, 0] for name in ("observations", "masks", "factual", "alive")}
     )

@@ -9,6 +9,7 @@ import functools
 import importlib
 import math
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from onco_gym.interfaces.kinds import Encounter, Kind
 from onco_gym.interfaces.registry import KINDS, environment_id, find_environment
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import Hearing, Panel
-from onco_gym.patients import Cohort, Generator, default_generator, read_cohort
+from onco_gym.patients import SPLITS, Cohort, Generator, default_generator, draw_split, read_cohort
 from onco_gym.patients.traits import encode
 from onco_gym.rewards import (
     TERMS,
@@ -42,16 +43,13 @@ from onco_gym.rewards import (
 )
 from onco_gym.rewards.carbon import carbon_kg
 from onco_gym.simulator.admission import admit, embody
-from onco_gym.simulator.chance import mix
+from onco_gym.simulator.chance import OPEN, SEALED, chacha, derived, mix
 from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.transition import USUAL_ORDERS, Events, Orders, step
 from onco_gym.version import __version__
 
 # A single patient's cycle takes a microsecond, and handing it to another thread takes twenty. No effect once JAX has started.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
-
-POOL = 16_384
-"""Patients in the default cohort of an environment."""
 
 PERSONAL = frozenset({"outcome", "guideline", "carbon"})
 """Reward terms that belong to a single patient."""
@@ -60,6 +58,8 @@ LARGEST_WEIGHT = 1e6
 """Reward weights with a larger absolute value are refused: float32 sums would overflow or lose every other term."""
 LONGEST_HORIZON = 10_000
 """Cycles; longer horizons are refused."""
+OWN = "own"
+"""The split of a cohort of your own."""
 
 
 class EngineError(ValueError):
@@ -70,14 +70,36 @@ class Origin(NamedTuple):
     """Where episodes begin. With the actions, this is all that is needed to replay them."""
 
     row: Any  # (n,) int32, rows of the engine's cohort
-    key: Any  # (n,) uint32, sources of chance
+    key: Any  # (words, n) uint32, sources of chance; see onco_gym.simulator.chance
+
+    def take(self, which: Any) -> "Origin":
+        """The origins at ``which`` (m,)."""
+        return Origin(self.row[which], self.key[:, which])
+
+    def of(self, i: int) -> tuple[int, str]:
+        """Row and key of episode ``i``. The key is hexadecimal text."""
+        return int(self.row[i]), "".join(f"{int(word):08x}" for word in self.key[:, i])
+
+    @classmethod
+    def one(cls, row: int, key: str) -> "Origin":
+        """The origin of one episode, from its row and its key as :meth:`of` gives them.
+
+        Raises:
+            EngineError: if the key is not 16 or 64 hexadecimal digits.
+        """
+        return cls(np.array([row], np.int32), key_words(key)[:, None])
 
 
 class Seat(NamedTuple):
     """One environment's place in its sequence of patients."""
 
-    stream: Any  # (n,) uint32, from the seed; NumPy's or JAX's
+    stream: Any  # (2, n) uint32, from the seed; NumPy's or JAX's
     episode: Any  # (n,) uint32, episodes since the seed
+
+    @classmethod
+    def first(cls, seeds: NDArray[np.uint64]) -> "Seat":
+        """The first episodes under ``seeds`` (n,)."""
+        return cls(stream_of(seeds), np.zeros(len(seeds), np.uint32))
 
 
 class Outcome(NamedTuple):
@@ -100,12 +122,17 @@ class Engine:
 
     Args:
         card: a validated card.
-        cohort: the patients to draw from; by default :data:`POOL` patients of the generator, seed 0.
+        cohort: the patients to draw from; by default those of the split.
         weights: reward weights by term.
         horizon: cycles until an episode is truncated.
         kind: what an action is; a key of :data:`onco_gym.interfaces.registry.KINDS`.
         terms: the reward terms to compute; the others are 0, and so is what is reported about them.
         generator: draws patients; by default the card's causal graph.
+        split: a key of :data:`onco_gym.patients.SPLITS`; without meaning for a cohort of your own.
+        secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them.
+
+    Attributes:
+        split: the split of the patients; :data:`OWN` for a cohort of your own.
     """
 
     def __init__(
@@ -117,27 +144,55 @@ class Engine:
         kind: str = "regimen",
         terms: Collection[str] = tuple(TERMS),
         generator: Generator | None = None,
+        split: str = "train",
+        secret: bytes | None = None,
     ) -> None:
-        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator)
+        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator, split, secret)
+        self._family = {split: self}  # the same engine on other splits
+        self._secret = None if secret is None else tuple(np.frombuffer(secret, "<u4"))
         self.generator = default_generator(card) if generator is None else generator
-        if cohort is None:
-            cohort = _default_cohort(card) if generator is None else generator.sample(POOL)
-        self.cohort = cohort
+        self.split = split if cohort is None else OWN
+        self.cohort = draw_split(self.generator, split) if cohort is None else cohort
         self.card, self.weights, self.horizon = card, dict(weights), horizon
         self.scenario, self.params, self.panel = scenario(card), params(card), Panel(card)
         self.terms = frozenset(terms)
         module, _, name = KINDS[kind].entry_point.partition(":")
         self.kind: Kind = getattr(importlib.import_module(module), name)(self)
-        patients = jax.jit(embody)(self.params, encode(card, self.cohort))
+        self.pool = self._pooled()
+        self.singles: dict[int, Any] = {}  # compiled for one patient, by the single environment
+        self.step = jax.jit(self._step, donate_argnums=(0, 1))
+        self._compiled = jax.jit(self._admit), jax.jit(self._receive), jax.jit(self._readmit, donate_argnums=(1, 2))
+        self._bind()
+
+    def _pooled(self) -> jax.Array:
+        """(patients, numbers) the cohort. Each row is a patient, so that admitting one reads contiguous memory."""
+        patients = jax.jit(embody)(self.params, encode(self.card, self.cohort))
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
         self._shapes = [leaf.shape[:-1] for leaf in patients]
-        # Each row is a patient, so that admitting one reads contiguous memory.
-        self.pool = jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
-        self.single: Any = None  # compiled for one patient, by the single environment
-        self.admit = jax.jit(self._admit)
-        self.receive = jax.jit(self._receive)
-        self.step = jax.jit(self._step, donate_argnums=(0, 1))
-        self.readmit = jax.jit(self._readmit, donate_argnums=(0, 1))
+        return jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
+
+    def _bind(self) -> None:
+        """Bind the compiled functions to the pool. It is an argument of theirs, so that all splits share them."""
+        self.admit, self.receive, self.readmit = (functools.partial(function, self.pool) for function in self._compiled)
+
+    def on(self, split: str) -> "Engine":
+        """The same engine on the patients of another split. An engine with a cohort of its own stays as it is.
+
+        Raises:
+            EngineError: if there is no such split.
+        """
+        _check_split(split)
+        if self.split == OWN:
+            return self
+        if split not in self._family:
+            other = object.__new__(Engine)
+            other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "stamp"})
+            other.split, other.cohort = split, draw_split(self.generator, split)
+            other._made_from = (*self._made_from[:-2], split, self._made_from[-1])
+            other.pool = other._pooled()
+            other._bind()
+            self._family[split] = other
+        return self._family[split]
 
     def computing(self, terms: Collection[str]) -> "Engine":
         """The same engine with other reward terms; it shares everything else and is meant for use inside compiled functions."""
@@ -156,12 +211,18 @@ class Engine:
         """The id of the environment with one reward: ``onco_gym/NSCLC-v0``."""
         return environment_id(self.card.id, self.kind.name)
 
+    @property
+    def key_size(self) -> int:
+        """Words in the keys of its episodes."""
+        return OPEN if self._secret is None else SEALED
+
     @functools.cached_property
     def stamp(self) -> Stamp:
         """What results of this engine depend on, for files of results."""
         return Stamp(
             environment=self.id,
             card_digest=self.scenario.digest,
+            split=self.split,
             cohort_digest=self.cohort.digest,
             weights=self.weights,
             horizon=self.horizon,
@@ -171,10 +232,13 @@ class Engine:
 
     def begin(self, origin: Origin) -> Encounter:
         """The first visit of patients of the cohort."""
-        return self.first_visit(self.patients(origin.row), origin.key)
+        return self._begin(self.pool, origin)
+
+    def _begin(self, pool: jax.Array, origin: Origin) -> Encounter:
+        return self.first_visit(self.unpacked(jnp.take(pool, origin.row, axis=0).T), origin.key)
 
     def first_visit(self, patient: Patient, key: jax.Array) -> Encounter:
-        """The first visit of any patients with chance ``key`` (n,)."""
+        """The first visit of any patients with chance ``key`` (words, n)."""
         return self.kind.begin(self, admit(self.scenario, self.params, patient, key))
 
     def patients(self, row: Any = None) -> Patient:
@@ -238,15 +302,17 @@ class Engine:
         """A step under ``action`` (n, ...)."""
         return self.kind.advance(self, encounter, tally, action)
 
-    def replace(self, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:
+    def _replace(
+        self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array
+    ) -> tuple[Encounter, Seat, Encounter]:
         """Replace the patients at ``where`` with the next ones of their seats. Indices past the end have no effect.
 
         Returns:
             All encounters, all seats, and the new encounters alone.
         """
-        chosen = Seat(*(jnp.take(value, where, mode="clip") for value in seat))
+        chosen = Seat(*(jnp.take(value, where, axis=-1, mode="clip") for value in seat))
         chosen = chosen._replace(episode=chosen.episode + jnp.uint32(1))
-        fresh = self.begin(self.draw(chosen))
+        fresh = self._begin(pool, self.draw(chosen))
         encounter = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), encounter, fresh)
         return encounter, seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop")), fresh
 
@@ -266,7 +332,7 @@ class Engine:
         def turn(carry: tuple[jax.Array, Encounter, Seat]) -> tuple[jax.Array, Encounter, Seat]:
             ended, encounter, seat = carry
             where = jnp.nonzero(ended, size=some, fill_value=n)[0]
-            encounter, seat, _ = self.replace(encounter, seat, where)
+            encounter, seat, _ = self._replace(self.pool, encounter, seat, where)
             return ended.at[where].set(False, mode="drop"), encounter, seat
 
         carry = turn((outcome.terminated | outcome.truncated, encounter, seat))
@@ -274,9 +340,14 @@ class Engine:
         return encounter, tally, seat, *self.look(encounter), outcome
 
     def draw(self, seat: Seat) -> Origin:
-        """The patient and the chance at ``seat``: a pure function of seed and episode."""
-        key = mix(seat.stream + seat.episode * np.uint32(0x9E3779B9))
-        return Origin((mix(key ^ np.uint32(0x5BD1E995)) % np.uint32(len(self.cohort))).astype(np.int32), key)
+        """The patient and the chance at ``seat``: a pure function of seed, episode and, if there is one, the secret."""
+        if self._secret is None:
+            key = derived(seat.stream, seat.episode)
+            pick = mix(key[0] ^ np.uint32(0x5BD1E995))
+        else:
+            block = chacha(self._secret, jnp.zeros(seat.episode.shape, jnp.uint32), (*seat.stream, seat.episode))
+            key, pick = jnp.stack(block[:SEALED]), block[SEALED]
+        return Origin((pick % np.uint32(len(self.cohort))).astype(np.int32), key)
 
     def origins(self, n: int, seed: int = 0) -> Origin:
         """The origins of ``n`` episodes. Episode ``i`` begins as after ``reset(seed=seed + i)``.
@@ -284,20 +355,20 @@ class Engine:
         Raises:
             EngineError: if ``n`` is below 1, or a seed is not from 0 to 2**64 - 1.
         """
-        origin = self.draw(Seat(stream_of(seeds_from(seed, n)), np.zeros(n, np.uint32)))
+        origin = self.draw(Seat.first(seeds_from(seed, n)))
         return Origin(np.asarray(origin.row, np.int32), np.asarray(origin.key, np.uint32))
 
     def options(self, journey: Journey) -> jax.Array:
         """(R, n) bool: the regimens that at least one expert of the panel accepts now."""
         return self.panel.options(jnp, self.hear(journey))
 
-    def _admit(self, seat: Seat) -> tuple[Encounter, jax.Array, jax.Array, jax.Array]:
-        encounter = self.begin(self.draw(seat))
+    def _admit(self, pool: jax.Array, seat: Seat) -> tuple[Encounter, jax.Array, jax.Array, jax.Array]:
+        encounter = self._begin(pool, self.draw(seat))
         observation, mask = self.look(encounter)
         return encounter, observation.T, mask.T, self.options(encounter.journey).T
 
-    def _receive(self, origin: Origin) -> tuple[Encounter, jax.Array, jax.Array]:
-        encounter = self.begin(origin)
+    def _receive(self, pool: jax.Array, origin: Origin) -> tuple[Encounter, jax.Array, jax.Array]:
+        encounter = self._begin(pool, origin)
         observation, mask = self.look(encounter)
         return encounter, observation.T, mask.T
 
@@ -308,8 +379,10 @@ class Engine:
         observation, mask = self.look(after)
         return after, tally, observation.T, mask.T, outcome
 
-    def _readmit(self, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, jax.Array, jax.Array]:
-        encounter, seat, fresh = self.replace(encounter, seat, where)
+    def _readmit(
+        self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array
+    ) -> tuple[Encounter, Seat, jax.Array, jax.Array]:
+        encounter, seat, fresh = self._replace(pool, encounter, seat, where)
         observation, mask = self.look(fresh)
         return encounter, seat, observation.T, mask.T
 
@@ -330,12 +403,24 @@ class Tallied:
 
 
 def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """(n,) uint32 streams of 64-bit seeds (splitmix64), so that neighbouring seeds give unrelated streams."""
+    """(2, n) uint32 streams of 64-bit seeds (splitmix64): different seeds have different streams, also neighbouring ones."""
     with np.errstate(over="ignore"):
         z = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return ((z ^ (z >> np.uint64(31))) >> np.uint64(32)).astype(np.uint32)
+        z = z ^ (z >> np.uint64(31))
+        return np.stack([z >> np.uint64(32), z & np.uint64(0xFFFFFFFF)]).astype(np.uint32)
+
+
+def key_words(key: Any) -> NDArray[np.uint32]:
+    """(words,) the words of a key in hexadecimal text: 16 digits for an open key, 64 for a sealed one.
+
+    Raises:
+        EngineError: for anything else.
+    """
+    if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{16}([0-9a-f]{48})?", key):
+        raise EngineError(f"key is {key!r}, expected 16 or 64 hexadecimal digits")
+    return np.array([int(key[i : i + 8], 16) for i in range(0, len(key), 8)], np.uint32)
 
 
 def batch_size(n: int) -> int:
@@ -378,18 +463,22 @@ def make_engine(
     kind: str | None = None,
     terms: Collection[str] | None = None,
     generator: Generator | None = None,
+    split: str = "train",
+    secret: bytes | None = None,
 ) -> Engine:
     """The engine behind an environment; see :class:`Engine`. Without a cohort of their own, equal engines are shared.
 
     Args:
         environment: an id (``onco_gym/NSCLC-Dose-v0``) or its short form (``NSCLC-Dose``), the name of a shipped card
             (``nsclc``), the path of a card file, or a loaded card.
-        cohort: patients, or the path of a cohort file; by default :data:`POOL` patients of the generator, seed 0.
+        cohort: patients, or the path of a cohort file; by default those of the split.
         weights: changes to the card's reward weights.
         horizon: cycles until truncation; by default the card's.
         kind: for a card, what an action is: ``"regimen"`` (the default), ``"dose"`` or ``"workflow"``.
         terms: the reward terms to compute; by default all.
         generator: draws patients; by default the card's causal graph.
+        split: ``"train"``, ``"validation"`` or ``"test"``: nobody is in two of them.
+        secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them; see docs/environments.md.
 
     Raises:
         EngineError: for arguments that make no sense. Cards, cohorts and ids raise errors of their own.
@@ -401,13 +490,19 @@ def make_engine(
         loaded, kind = load_card(found.card), found.kind
     blended, length = _checked_weights(loaded, weights), _checked_horizon(loaded, horizon)
     computed = _checked_terms(terms)
-    if cohort is None and generator is None:
-        return _shared(loaded, tuple(sorted(blended.items())), length, kind, computed)
+    _check_split(split)
+    if secret is not None and (not isinstance(secret, bytes) or len(secret) != 4 * SEALED):
+        raise EngineError(f"secret is of type {type(secret).__name__}, expected {4 * SEALED} bytes")
+    if cohort is None and generator is None and secret is None:
+        shared = _family(loaded, tuple(sorted(blended.items())), length, kind, computed)
+        if not shared:
+            shared.append(Engine(loaded, None, blended, length, kind, computed, split=split))
+        return shared[0].on(split)
     patients = cohort if isinstance(cohort, Cohort | None) else read_cohort(cohort, loaded)
     for what, card_id in (("cohort", patients and patients.card_id), ("generator", generator and generator.card.id)):
         if card_id not in (None, loaded.id):
             raise EngineError(f"the {what} belongs to the card {card_id!r}, expected {loaded.id!r}")
-    return Engine(loaded, patients, blended, length, kind, computed, generator)
+    return Engine(loaded, patients, blended, length, kind, computed, generator, split, secret)
 
 
 def _checked_weights(card: Card, weights: Any) -> dict[str, float]:
@@ -441,6 +536,11 @@ def _checked_terms(terms: Any) -> tuple[str, ...]:
     return tuple(sorted(set(terms)))
 
 
+def _check_split(split: Any) -> None:
+    if not isinstance(split, str) or split not in SPLITS:
+        raise EngineError(f"split is {split!r}, expected one of {', '.join(SPLITS)}")
+
+
 def _remade(
     card: Card,
     cohort: Cohort | None,
@@ -449,15 +549,15 @@ def _remade(
     kind: str,
     terms: Sequence[str],
     generator: Generator | None,
+    split: str,
+    secret: bytes | None,
 ) -> Engine:
-    return make_engine(card, cohort, weights, horizon, kind, terms, generator)
+    return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret)
 
 
 @functools.lru_cache(maxsize=32)
-def _shared(card: Card, weights: tuple[tuple[str, float], ...], horizon: int, kind: str, terms: tuple[str, ...]) -> Engine:
-    return Engine(card, None, dict(weights), horizon, kind, terms)
-
-
-@functools.lru_cache(maxsize=8)
-def _default_cohort(card: Card) -> Cohort:
-    return default_generator(card).sample(POOL, seed=0)
+def _family(
+    card: Card, weights: tuple[tuple[str, float], ...], horizon: int, kind: str, terms: tuple[str, ...]
+) -> list[Engine]:
+    """The engine made first for these arguments, or nothing yet. It knows the engines of other splits."""
+    return []

@@ -16,7 +16,17 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Engine, EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, stream_of
+from onco_gym.interfaces.engine import (
+    Engine,
+    EngineError,
+    Outcome,
+    Seat,
+    Tallied,
+    checked_seed,
+    key_words,
+    make_engine,
+    stream_of,
+)
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
@@ -38,16 +48,18 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
     ``info["carbon_kg"]`` is the carbon of the step. ``info["guideline"]`` is what the panel says: the ``verdict`` on the regimen
     given, the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``, those there are now).
-    An episode terminates when the patient dies and is truncated at the horizon. :attr:`origin` (the cohort's row and the source
-    of its chance) and :attr:`actions` since ``reset`` are all that is needed to replay it.
+    An episode terminates when the patient dies and is truncated at the horizon. :attr:`origin` (the cohort's row and the key
+    of its chance) and :attr:`actions` since ``reset`` are all that is needed to replay it. An agent must not see them.
 
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
-        cohort: patients to draw from, or the path of a cohort file; by default drawn from the card.
+        cohort: patients to draw from, or the path of a cohort file; by default those of the split.
         weights: reward weights by term, in place of the card's.
         horizon: cycles until truncation; by default the card's.
         kind: ``"regimen"``, ``"dose"`` or ``"workflow"``.
         terms: reward terms to compute; by default all. The others are 0.
+        split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
+        secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
         render_mode: ``"ansi"`` (a patient chart), ``"rgb_array"`` or ``"human"`` (a picture of the journey).
     """
 
@@ -61,25 +73,28 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         horizon: int | None = None,
         kind: str | None = None,
         terms: Collection[str] | None = None,
+        split: str = "train",
+        secret: bytes | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
         self.render_mode = render_mode
-        self.engine = make_engine(card, cohort, weights, horizon, kind, terms)
+        self.engine = make_engine(card, cohort, weights, horizon, kind, terms, split=split, secret=secret)
         self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
         self.action_names: tuple[str, ...] = self.engine.scenario.regimens
         self.observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
         self.action_space = copy.deepcopy(self.engine.kind.space)
-        self._compiled = _compiled(self.engine)
+        self._pool = np.asarray(self.engine.pool)
+        self._compiled = compiled(self.engine, self.engine.key_size)
         self._tally = self.engine.tally()
-        self._stream: np.uint32 | None = None
+        self._stream: NDArray[np.uint32] | None = None
         self._episode = 0
         self._flat: jax.Array | None = None
         self._ended = True
         self._history: list[NDArray[np.float32]] = []
         self.actions: list[Any] = []
-        self.origin: tuple[int, int] | None = None
+        self.origin: tuple[int, str] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Admit the next patient.
@@ -87,22 +102,24 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         Args:
             seed: a whole number from 0 to 2**64 - 1. The same seed gives the same sequence of patients in every interface.
                 A seed also starts a new tally of decisions.
-            options: ``{"patient": row}`` admits that row of the cohort; ``{"key": k}`` sets the source of its chance.
+            options: ``{"patient": row}`` admits that row of the cohort; ``{"key": k}`` sets the key of its chance, which is
+                hexadecimal text. :attr:`origin` has both.
         """
         checked = None if seed is None else checked_seed(seed)
         chosen = self._options(options)
         super().reset(seed=checked)
         if checked is not None:
-            self._stream, self._episode = stream_of(np.array([checked], np.uint64))[0], 0
+            self._stream, self._episode = stream_of(np.array([checked], np.uint64)), 0
             self.reset_fairness()
         elif self._stream is None:
-            self._stream, self._episode = np.uint32(self.np_random.integers(2**32)), 0
+            self._stream, self._episode = self.np_random.integers(2**32, size=(2, 1), dtype=np.uint32), 0
         else:
             self._episode += 1
-        seat = Seat(np.array([self._stream], np.uint32), np.array([self._episode], np.uint32))
-        row, key = (int(value[0]) for value in self.engine.draw(seat))
+        row, key = self.engine.draw(Seat(self._stream, np.array([self._episode], np.uint32))).of(0)
         row, key = chosen.get("patient", row), chosen.get("key", key)
-        self._flat = self._compiled.admit(row, key)
+        words = key_words(key)
+        self._compiled = compiled(self.engine, len(words))
+        self._flat = self._compiled.admit(self._pool[row], words)
         self.actions, self.origin = [], (row, key)
         values = np.asarray(self._flat)
         self._ended = False
@@ -152,9 +169,9 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     @property
     def patient(self) -> dict[str, Any]:
         """The patient's variables in readable values, hidden ones included."""
-        if self._flat is None:
+        if self.origin is None:
             raise gym.error.ResetNeeded("call reset() before reading patient")
-        return self.engine.cohort.row(self.engine.card, self._info(np.asarray(self._flat))["patient"])
+        return self.engine.cohort.row(self.engine.card, self.origin[0])
 
     @property
     def ended(self) -> bool:
@@ -183,18 +200,22 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         with replacing(path) as temporary:
             temporary.write_bytes(png(self.engine.card, self.engine.scenario, self.history))
 
-    def _options(self, options: Any) -> dict[str, int]:
+    def _options(self, options: Any) -> dict[str, Any]:
         """Check the options of a reset."""
         if options is not None and not isinstance(options, Mapping):
             raise EngineError(f"reset options are {options!r}, expected a mapping with 'patient', 'key' or neither")
-        limits = {"patient": len(self.engine.cohort), "key": 2**32}
-        for name, value in (options or {}).items():
-            if name not in limits:
+        chosen = dict(options or {})
+        for name in chosen:
+            if name not in ("patient", "key"):
                 raise EngineError(f"reset options name {name!r}, expected 'patient' or 'key'")
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not 0 <= value < limits[name]:
-                raise EngineError(f"options[{name!r}] is {value!r}, expected 0..{limits[name] - 1}")
-        return {name: int(value) for name, value in (options or {}).items()}
+        if "patient" in chosen:
+            row, last = chosen["patient"], len(self.engine.cohort) - 1
+            if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row <= last:
+                raise EngineError(f"options['patient'] is {row!r}, expected 0..{last}")
+            chosen["patient"] = int(row)
+        if "key" in chosen:
+            key_words(chosen["key"])
+        return chosen
 
     def _observation(self, values: NDArray[np.float32]) -> Observation:
         return values[self._compiled.view : self._compiled.view + len(self.observation_fields)].copy()
@@ -203,7 +224,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         return values[self._compiled.mask : self._compiled.options] > 0.5
 
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        row, given, code, share, carbon_kg, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        given, code, share, carbon_kg, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
         begun = given >= 0
         options = np.flatnonzero(values[self._compiled.options :] > 0.5)
         return {
@@ -217,7 +238,6 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
                 "best": [self.action_names[index] for index in options],
             },
             "given": self.action_names[int(given)] if begun else None,
-            "patient": int(row),
         }
 
 
@@ -244,23 +264,21 @@ def reward_space(engine: Engine) -> spaces.Box:
     return spaces.Box(low, high, dtype=np.float32)
 
 
-class _Compiled:
+class Compiled:
     """The engine compiled for one patient, with one vector for state and output.
 
-    [encounter | reward, terminated, truncated, row, given, verdict, share, kg, cost, first, terms | view | mask | options].
+    [encounter | reward, terminated, truncated, given, verdict, share, kg, cost, first, terms | view | mask | options].
     The work is in a loop of one iteration. XLA compiles a small loop to one kernel, and anything else to one kernel per
     operation, which takes several times as long for a single patient. The tally is too large for the loop, so where a step is
     one decision, the fairness term is added after it.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._pool = np.asarray(engine.pool)
-        one = jax.ShapeDtypeStruct((1,), np.uint32)
-        encounter, _, _, _ = jax.eval_shape(engine.admit, Seat(one, one))
-        self.layout: Layout[Encounter] = Layout(encounter)
+    def __init__(self, engine: Engine, words: int) -> None:
+        self._engine, self._words = engine, words
+        ticket = jax.ShapeDtypeStruct((engine.pool.shape[1] + words,), np.float32)
+        self.layout: Layout[Encounter] = Layout(jax.eval_shape(self._begun, ticket))
         self.head = self.layout.size
-        self.view = self.head + 10 + len(TERMS)
+        self.view = self.head + 9 + len(TERMS)
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
@@ -271,13 +289,9 @@ class _Compiled:
         self._step_loop = jax.jit(self._step, donate_argnums=1)
         self._once = jnp.int32(1)
 
-    def admit(self, row: int, key: int) -> jax.Array:
-        """(size,) the first visit of the pool's patient ``row`` with chance ``key``."""
-        ticket = np.empty(self._pool.shape[1] + 2, np.float32)
-        ticket[:-2] = self._pool[row]
-        ticket[-2] = row
-        ticket[-1:].view(np.uint32)[0] = key
-        return self._admit_loop(ticket, self._once)
+    def admit(self, patient: NDArray[np.float32], key: NDArray[np.uint32]) -> jax.Array:
+        """(size,) the first visit of ``patient``, a row of the pool, with chance ``key`` (words,)."""
+        return self._admit_loop(np.concatenate([patient, key.view(np.float32)]), self._once)
 
     def step(self, flat: jax.Array, tally: Tally, action: NDArray[Any]) -> tuple[jax.Array, Tally]:
         """((size,) the vector after a step, the tally)."""
@@ -294,12 +308,15 @@ class _Compiled:
     def _admit(self, ticket: jax.Array, turns: jax.Array) -> jax.Array:
         def visit(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             _, ticket = carry
-            key = jax.lax.bitcast_convert_type(ticket[-1:], jnp.uint32)
-            encounter = self._engine.first_visit(self._engine.unpacked(ticket[:-2, None]), key)
-            head = jnp.concatenate([jnp.zeros(3), ticket[-2:-1], -jnp.ones(1), jnp.zeros(5 + len(TERMS))])
+            encounter = self._begun(ticket)
+            head = jnp.concatenate([jnp.zeros(3), -jnp.ones(1), jnp.zeros(5 + len(TERMS))])
             return self._join(encounter, head, self._engine.options(encounter.journey)), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
+
+    def _begun(self, ticket: jax.Array) -> Encounter:
+        key = jax.lax.bitcast_convert_type(ticket[-self._words :, None], jnp.uint32)
+        return self._engine.first_visit(self._engine.unpacked(ticket[: -self._words, None]), key)
 
     def _step(self, flat: jax.Array, tally: Tally, action: jax.Array, turns: jax.Array) -> tuple[jax.Array, Tally]:
         def cycle(turn: jax.Array, carry: tuple[jax.Array, Tally, jax.Array]) -> tuple[jax.Array, Tally, jax.Array]:
@@ -307,7 +324,7 @@ class _Compiled:
             flat, tally, action = carry
             encounter = self.layout.unpack(flat[: self.head])
             after, tally, outcome = self._looped.advance(encounter, tally, action[None])
-            head = self._head(outcome, flat[self.head + 3 : self.head + 4])
+            head = self._head(outcome)
             # The action changes so that XLA does not move what depends on it out of the loop.
             return self._join(after, head, outcome.verdict.options), tally, action + 1
 
@@ -318,16 +335,16 @@ class _Compiled:
 
     def _fair(self, before: jax.Array, after: jax.Array, tally: Tally) -> tuple[jax.Array, Tally]:
         """``after`` with the fairness term of the decision, and the tally with the decision."""
-        given, need = (after[self.head + place : self.head + place + 1].astype(jnp.int32) for place in (4, 9))
+        given, need = (after[self.head + place : self.head + place + 1].astype(jnp.int32) for place in (3, 8))
         journey = self.layout.unpack(before[: self.head]).journey
         tally, surprise = count_decisions(self._engine.scenario, tally, journey, need, given)
         term = even_handedness(surprise)[0]
         after = after.at[self.view - len(TERMS) + list(TERMS).index("fairness")].set(term)
         return after.at[self.head].add(jnp.float32(self._engine.weights["fairness"]) * term), tally
 
-    def _head(self, outcome: Outcome, row: jax.Array) -> jax.Array:
+    def _head(self, outcome: Outcome) -> jax.Array:
         said = outcome.verdict
-        values = [outcome.reward, outcome.terminated, outcome.truncated, row, outcome.given, said.code, said.share]
+        values = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, said.code, said.share]
         values += [outcome.carbon_kg, outcome.cost, said.first]
         return jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
 
@@ -337,31 +354,33 @@ class _Compiled:
         return jnp.concatenate([row.astype(jnp.float32) for row in rows])
 
 
-def snapshots(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> tuple[list[Snapshot], bool]:
+def snapshots(engine: Engine, row: int, key: str, actions: Iterable[Any]) -> tuple[list[Snapshot], bool]:
     """Replay an episode of one patient and return every state, hidden parts included.
 
     Args:
         engine: the compiled environment.
         row: row of the cohort.
-        key: source of chance.
+        key: the key of its chance, in hexadecimal digits.
         actions: the actions from the first visit on.
 
     Returns:
         The patient at the first visit and after every action, and whether the episode has ended. Rewards are those of an
         environment whose tally of decisions is empty at the first visit.
     """
-    compiled, tally = _compiled(engine), engine.tally()
-    flat = compiled.admit(row, key)
+    words, tally = key_words(key), engine.tally()
+    one = compiled(engine, len(words))
+    flat = one.admit(np.asarray(engine.pool)[row], words)
     values = [np.asarray(flat)]
     for action in actions:
-        flat, tally = compiled.step(flat, tally, engine.kind.checked(action, None))
+        flat, tally = one.step(flat, tally, engine.kind.checked(action, None))
         values.append(np.asarray(flat))
-    terminated, truncated = values[-1][compiled.head + 1 : compiled.head + 3]
-    return [compiled.snapshot(one) for one in values], bool(terminated or truncated)
+    terminated, truncated = values[-1][one.head + 1 : one.head + 3]
+    return [one.snapshot(some) for some in values], bool(terminated or truncated)
 
 
-def _compiled(engine: Engine) -> _Compiled:
-    if engine.single is None:
-        engine.single = _Compiled(engine)
-    compiled: _Compiled = engine.single
-    return compiled
+def compiled(engine: Engine, words: int) -> Compiled:
+    """The engine compiled for one patient whose key has so many words. Splits share it."""
+    if words not in engine.singles:
+        engine.singles[words] = Compiled(engine, words)
+    one: Compiled = engine.singles[words]
+    return one

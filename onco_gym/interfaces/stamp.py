@@ -16,6 +16,7 @@ class Stamp:
     Attributes:
         environment: id of the environment.
         card_digest: of the card's content.
+        split: the patients' split, or "own".
         cohort_digest: SHA-256 of the patients.
         weights: reward weights by term.
         horizon: cycles until truncation.
@@ -25,6 +26,7 @@ class Stamp:
 
     environment: str
     card_digest: str
+    split: str
     cohort_digest: str
     weights: Mapping[str, float]
     horizon: int
@@ -43,7 +45,7 @@ class Stamp:
             StampError: if something is missing or of the wrong type.
         """
         texts, others = (
-            ("environment", "card_digest", "cohort_digest", "version"),
+            ("environment", "card_digest", "split", "cohort_digest", "version"),
             {"weights": dict, "horizon": int, "terms": list},
         )
         wanted = {**dict.fromkeys(texts, str), **others}
@@ -57,7 +59,7 @@ class Stamp:
         Raises:
             StampError: if they differ. The message names the first difference.
         """
-        for name in ("environment", "card_digest", "cohort_digest", "weights", "horizon", "terms"):
+        for name in ("environment", "card_digest", "split", "cohort_digest", "weights", "horizon", "terms"):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
                 raise StampError(f"the results were made with {name} {ours!r}, but the engine has {theirs!r}")

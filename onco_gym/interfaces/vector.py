@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
-from onco_gym.interfaces.engine import EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, seeds_from, stream_of
+from onco_gym.interfaces.engine import EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, seeds_from
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
@@ -44,11 +44,13 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
     Args:
         card: the name of a shipped card, the path of a card file, or a loaded card.
         num_envs: number of patients.
-        cohort: patients to draw from, or the path of a cohort file; by default drawn from the card.
+        cohort: patients to draw from, or the path of a cohort file; by default those of the split.
         weights: reward weights by term, in place of the card's.
         horizon: cycles until truncation; by default the card's.
         kind: ``"regimen"``, ``"dose"`` or ``"workflow"``.
         terms: reward terms to compute; by default all. The others are 0.
+        split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
+        secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
         max_episode_steps: the name that ``gym.make_vec`` uses for ``horizon``.
     """
 
@@ -63,6 +65,8 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         horizon: int | None = None,
         kind: str | None = None,
         terms: Collection[str] | None = None,
+        split: str = "train",
+        secret: bytes | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -72,7 +76,8 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
             raise EngineError(f"render_mode is {render_mode!r}, expected None: render a single environment instead")
         self.render_mode = None
         self.num_envs = num_envs
-        self.engine = make_engine(card, cohort, weights, max_episode_steps if horizon is None else horizon, kind, terms)
+        length = max_episode_steps if horizon is None else horizon
+        self.engine = make_engine(card, cohort, weights, length, kind, terms, split=split, secret=secret)
         self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
         self.action_names: tuple[str, ...] = self.engine.scenario.regimens
         self.single_observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
@@ -105,7 +110,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
             seeds = self._seeds(seed)
             if isinstance(seed, int | np.integer):
                 super().reset(seed=int(seed))
-            self._seat = Seat(stream_of(seeds), np.zeros(self.num_envs, np.uint32))
+            self._seat = Seat.first(seeds)
             self.reset_fairness()
         self._encounter, observation, mask, options = self.engine.admit(self._seat)
         self._mask = np.array(mask)

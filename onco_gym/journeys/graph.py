@@ -39,13 +39,13 @@ def from_episode(env: Any) -> nx.DiGraph:
     return from_actions(inner.engine, *inner.origin, inner.actions)
 
 
-def from_actions(engine: Engine, row: int, key: int, actions: Iterable[Any]) -> nx.DiGraph:
+def from_actions(engine: Engine, row: int, key: str, actions: Iterable[Any]) -> nx.DiGraph:
     """The journey of one patient under given actions.
 
     Args:
         engine: the compiled environment.
         row: the patient's row in its cohort.
-        key: the key of chance.
+        key: the key of its chance, in hexadecimal digits.
         actions: the actions from the first visit on. ``Episodes.of(i)`` gives row, key and actions of an episode.
     """
     history, ended = snapshots(engine, row, key, actions)

@@ -47,7 +47,7 @@ def admit(scenario: Scenario, params: Params, patient: Patient, key: jax.Array, 
 
     Args:
         patient: (…, n).
-        key: (n,) uint32, the source of this journey's chance.
+        key: (words, n) uint32, the source of this journey's chance.
         expected: use the mean of chance instead of sampling it.
     """
     n = patient.growth.shape[0]

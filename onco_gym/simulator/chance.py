@@ -3,6 +3,10 @@
 *Sampled*: a counter hash gives the uniform number of a key, a cycle and a channel. Nothing is carried or split. Two
 journeys with the same key share their chance, which makes counterfactuals exact.
 *Expected*: events become their probabilities and errors vanish, so a journey is smooth in its decisions.
+
+Keys have one of two widths. An *open* key has 64 bits and is hashed fast. Whoever sees a few observations can find it, and
+then foresee every later cycle. A *sealed* key has 256 bits and goes through ChaCha20 (RFC 8439). Nobody can foresee its chance
+without the key, whatever they have seen.
 """
 
 from enum import IntEnum, auto
@@ -13,6 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.simulator.state import total
+
+OPEN, SEALED = 2, 8
+"""Words of 32 bits in an open and in a sealed key."""
+_SIGMA = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
+_COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
 
 class Channel(IntEnum):
@@ -36,6 +46,42 @@ def mix(x: Any) -> Any:
     return x ^ (x >> np.uint32(16))
 
 
+def derived(key: Any, salt: Any) -> Any:
+    """Other keys, of the same width: one for each of ``key`` (words, n) and ``salt`` (n,) or () uint32. Different keys stay different."""
+    words = list(key)
+    for place, word in enumerate(words):
+        words[place] = mix(word ^ mix(words[place - 1] + salt)) if place else mix(word ^ mix(salt))
+    return (jnp if isinstance(key, jax.Array) else np).stack(words)
+
+
+def numbered(numbers: jax.Array, salt: Any = np.uint32(0)) -> jax.Array:
+    """(OPEN, n) keys of whole ``numbers`` (n,) uint32, for journeys that are only imagined."""
+    return derived(jnp.stack([numbers, jnp.zeros_like(numbers)]), salt)
+
+
+def chacha(key: Any, counter: jax.Array, nonce: tuple[Any, Any, Any]) -> tuple[jax.Array, ...]:
+    """The 16 words of a ChaCha20 block (RFC 8439), each (n,) uint32.
+
+    Args:
+        key: 8 words, each (n,) or () uint32.
+        counter: (n,) uint32.
+        nonce: 3 words, each (n,) or () uint32.
+    """
+    words = [jnp.uint32(word) for word in _SIGMA] + [jnp.asarray(word, jnp.uint32) for word in (*key, counter, *nonce)]
+    start = tuple(jnp.broadcast_to(word, counter.shape) for word in words)
+
+    def double_round(_: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        now = list(state)
+        for a, b, c, d in (*_COLUMNS, *_DIAGONALS):
+            for first, second, third, by in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                now[first] = now[first] + now[second]
+                turned = now[third] ^ now[first]
+                now[third] = (turned << by) | (turned >> (32 - by))
+        return tuple(now)
+
+    return tuple(one + two for one, two in zip(jax.lax.fori_loop(0, 10, double_round, start), start, strict=True))
+
+
 def _competing(hazards: jax.Array) -> jax.Array:
     """(O, n) probability that each of the competing hazards (O, n) comes first within a cycle."""
     every = jnp.maximum(total(hazards), 1e-12)
@@ -46,14 +92,22 @@ class Sampled:
     """Draws for one cycle of each journey.
 
     Args:
-        key: (n,) uint32.
+        key: (words, n) uint32; :data:`OPEN` or :data:`SEALED` words.
         cycle: (n,) int32.
     """
 
     def __init__(self, key: jax.Array, cycle: jax.Array) -> None:
-        self._seed = mix(key + cycle.astype(jnp.uint32) * jnp.uint32(0x85EBCA6B))
+        counter = cycle.astype(jnp.uint32)
+        if len(key) == SEALED:
+            zero = jnp.uint32(0)
+            self._block = chacha(tuple(key), counter, (zero, zero, zero))
+            return
+        self._block = ()
+        self._seed = mix(mix(key[0] + counter * jnp.uint32(0x85EBCA6B)) ^ key[1])
 
     def _bits(self, channel: Channel) -> jax.Array:
+        if self._block:
+            return self._block[channel]
         return mix(self._seed ^ jnp.uint32((channel * 0x9E3779B9) & 0xFFFFFFFF))
 
     def uniform(self, channel: Channel) -> jax.Array:

@@ -62,7 +62,7 @@ class Journey(NamedTuple):
 
     patient: Patient
     state: State
-    key: jax.Array  # (n,) uint32
+    key: jax.Array  # (words, n) uint32; see onco_gym.simulator.chance
 
 
 def total(rows: jax.Array) -> jax.Array:

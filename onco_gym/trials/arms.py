@@ -25,7 +25,7 @@ from onco_gym.patients import Cohort, CohortError, default_generator
 from onco_gym.patients.cohort import with_flags
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admission import admit, embody
-from onco_gym.simulator.chance import mix
+from onco_gym.simulator.chance import OPEN, derived, mix
 from onco_gym.simulator.observation import is_scheduled, last_scan, one_hot
 from onco_gym.simulator.state import Journey
 from onco_gym.simulator.transition import step
@@ -77,7 +77,7 @@ class Candidates(NamedTuple):
     """Patients who could enrol, with their prior lines and their plan. Arrays have the batch last."""
 
     traits: Traits
-    key: Any  # (n,) uint32
+    key: Any  # (words, n) uint32
     prior: Plan
     plan: Plan
     eligible: Any  # (5, n) bool, whether a patient may enrol with ECOG 0..4
@@ -197,7 +197,7 @@ def _enrol(journey: Journey, enrolled: jax.Array) -> Journey:
         baseline=state.diameter,
         nadir=state.diameter,
     )
-    return Journey(journey.patient, fresh, mix(journey.key ^ jnp.uint32(0x2545F491)))
+    return Journey(journey.patient, fresh, derived(journey.key, jnp.uint32(0x2545F491)))
 
 
 def _follow(
@@ -317,7 +317,7 @@ def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Trai
     except (ExpressionError, CohortError) as error:
         raise TrialError(f"population: {error}") from None
     traits = encode(card, cohort)
-    keys = np.random.default_rng([seed, 7]).integers(0, 2**32, n, np.uint32)
+    keys = np.random.default_rng([seed, 7]).integers(0, 2**32, (OPEN, n), np.uint32)
     eligible = np.ones((5, n), bool)
     if condition:
         for ecog in range(5):
@@ -329,7 +329,7 @@ def screen(card: Card, population: str, n: int, seed: int) -> tuple[Cohort, Trai
 
 def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], salt: int) -> Plan:
     """The stages of each patient. Patients outside a stage's share skip it."""
-    n, rows = len(keys), list(stages)
+    n, rows = keys.shape[1], list(stages)
     if rows and rows[-1].cycles is not None:  # pause until progression after a last regimen of fixed length
         rows.append(Stage(HOLIDAY))
     depth = max(STAGES, len(rows) + 1)
@@ -339,7 +339,7 @@ def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], s
     count = np.zeros(n, np.int64)
     patients = np.arange(n)
     for number, stage in enumerate(rows):
-        draw = mix(keys ^ np.uint32(salt) ^ np.uint32((number + 1) * 0x9E3779B9 & 0xFFFFFFFF)) / 2.0**32
+        draw = mix(keys[0] ^ np.uint32(salt) ^ np.uint32((number + 1) * 0x9E3779B9 & 0xFFFFFFFF)) / 2.0**32
         takes = draw < stage.share
         place = count[takes], patients[takes]
         table[0][place] = layout.regimens.index(stage.regimen)

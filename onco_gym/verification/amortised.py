@@ -66,7 +66,7 @@ class Network:
             count: how many regimens; by default a seventh of them.
             among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         """
-        firsts = who.take(np.arange(n) * (who.key.shape[0] // n))
+        firsts = who.take(np.arange(n) * (who.key.shape[-1] // n))
         open_to = permitted(engine, firsts, n)
         asked = open_to if among is None else among
         few = count or round(len(asked) / SHARE)

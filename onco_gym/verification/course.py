@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onco_gym.interfaces.engine import Engine, Origin
 from onco_gym.rewards import TERMS, Verdict, blend
 from onco_gym.simulator.admission import admit
-from onco_gym.simulator.chance import Sampled, Weighed, mix
+from onco_gym.simulator.chance import Sampled, Weighed, derived
 from onco_gym.simulator.observation import one_hot
 from onco_gym.simulator.state import Journey, Patient
 from onco_gym.simulator.transition import Events, step
@@ -40,7 +40,7 @@ class Cases(NamedTuple):
     """Patients whose decisions are examined, batch last."""
 
     patient: Patient
-    key: jax.Array  # (n,) uint32, each patient's own chance
+    key: jax.Array  # (words, n) uint32, each patient's own chance
     row: jax.Array  # (n,) int32, their rows in the engine's cohort
 
     @property
@@ -65,10 +65,10 @@ def cases_at(engine: Engine, origin: Origin) -> Cases:
 
 def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:
     """(…, n * D) each patient with D other draws of chance, given by ``numbers`` (D,); patient by patient."""
-    n = who.key.shape[0]
+    n = who.key.shape[-1]
     salts = ((numbers + 1) * 0x9E3779B9 & 0xFFFFFFFF).astype(np.uint32)
     many = who.take(np.repeat(np.arange(n), len(numbers)))
-    return many._replace(key=mix(many.key ^ mix(jnp.asarray(np.tile(salts, n)))))
+    return many._replace(key=derived(many.key, jnp.asarray(np.tile(salts, n))))
 
 
 class Course(NamedTuple):

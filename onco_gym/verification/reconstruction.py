@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from onco_gym.interfaces.engine import Engine
-from onco_gym.simulator.chance import Channel, Sampled, mix
+from onco_gym.simulator.chance import Channel, Sampled, numbered
 from onco_gym.simulator.observation import allowed, ctdna, diameter
 from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.transition import step
@@ -115,7 +115,7 @@ class Read(Sampled):
     """Chance read off the observations: severe events as observed, no measurement error, no deaths."""
 
     def __init__(self, events: jax.Array, cycle: jax.Array) -> None:
-        super().__init__(mix(cycle.astype(jnp.uint32)), cycle)
+        super().__init__(numbered(cycle.astype(jnp.uint32)), cycle)
         self._events = events
         self.surprise = jnp.zeros(cycle.shape)  # nats of the events under the hazards of the regimen
 
@@ -199,7 +199,7 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
         who: (…, n) the patients, whose biology is known. Their chance is not used.
         observed: T cycles of n patients.
     """
-    n = who.key.shape[0]
+    n = who.key.shape[-1]
 
     def some(rows: NDArray[np.intp]) -> list[jax.Array]:
         found = _search(engine, who.take(rows), Observed(*(jnp.asarray(part[..., rows]) for part in observed)))
@@ -234,7 +234,7 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
 @functools.partial(jax.jit, static_argnums=0)
 def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, ...]:
     scenario, weights = engine.scenario, engine.card.inverse
-    n, count = who.key.shape[0], len(scenario.regimens)
+    n, count = who.key.shape[-1], len(scenario.regimens)
     wide = BEAM * count
     start = begin(engine, who, "sampled")
     start = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=-1), start)

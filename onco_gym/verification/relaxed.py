@@ -74,7 +74,7 @@ def climb(
         iterations: steps of Adam.
         seed: the seed of the start.
     """
-    size = who.key.shape[0] // n
+    size = who.key.shape[-1] // n
     stretch = stretch_of(horizon)
     count = int(stretch.max()) + 1
     if start is None:

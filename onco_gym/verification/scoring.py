@@ -75,7 +75,7 @@ def optimal(
         known: patients that were solved before and are not solved again. Newly solved patients are added. It is not used with
             hindsight, ``starts`` or ``among``.
     """
-    count, length = n or who.key.shape[0], horizon or engine.horizon
+    count, length = n or who.key.shape[-1], horizon or engine.horizon
     reading: Reading = "sampled" if mode == "hindsight" else "expected"
     names: list[bytes] = []
     if known is not None and mode != "hindsight" and not starts and among is None:

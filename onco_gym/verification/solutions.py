@@ -42,8 +42,8 @@ class Solutions:
 
 def marks(engine: Engine, who: Cases, n: int, asked: tuple[Any, ...]) -> list[bytes]:
     """The cache keys of n patients: card, weights, what was ``asked``, the patient and the chance."""
-    rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[0]) for part in who.patient])
-    keys, size = np.asarray(who.key), who.key.shape[0] // n
+    rows = np.concatenate([np.asarray(part, np.float32).reshape(-1, who.key.shape[-1]) for part in who.patient])
+    keys, size = np.asarray(who.key), who.key.shape[-1] // n
     about = repr((engine.stamp.card_digest, sorted(engine.weights.items()), asked)).encode()
     each = (slice(i * size, (i + 1) * size) for i in range(n))
-    return [hashlib.sha256(about + rows[:, some].tobytes() + keys[some].tobytes()).digest() for some in each]
+    return [hashlib.sha256(about + rows[:, some].tobytes() + keys[:, some].tobytes()).digest() for some in each]

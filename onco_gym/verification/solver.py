@@ -112,7 +112,7 @@ def improve(
         since: (n,) the first cycle that may be changed; by default 0. Earlier cycles are those of the first of ``starts``.
     """
     n = starts[0].shape[1]
-    size = who.key.shape[0] // n
+    size = who.key.shape[-1] // n
     open_to = permitted(engine, who, n) if among is None else among
     fixed = np.zeros(n, np.int32) if since is None else since
     pool = np.stack(starts, 1)  # (H, K, n)
@@ -273,7 +273,7 @@ def _changed(
 
 def permitted(engine: Engine, who: Cases, n: int) -> NDArray[np.bool_]:
     """(R, n) the regimens that the guideline does not forbid at the first visit if all tests are known."""
-    size = who.key.shape[0] // n
+    size = who.key.shape[-1] // n
     return np.asarray(_permitted(engine, who.take(np.arange(n) * size)))
 
 
@@ -304,7 +304,7 @@ def totals_of(
     engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
     """(2, L) like :func:`values_of`: the value, and the quality-adjusted life years in it."""
-    size = who.key.shape[0] // n
+    size = who.key.shape[-1] // n
     at_once = max(LANES // size, 1)
     out = np.empty((2, len(patient)), np.float32)
     for start in range(0, len(patient), at_once):
@@ -329,7 +329,7 @@ def _totals(engine: Engine, who: Cases, decisions: jax.Array, size: int, reading
         after, _, terms, _ = move(engine, journey, jnp.repeat(decision, size), reading)
         return (after, total + jnp.stack([blend(engine.weights, terms), terms[QUALITY]])), None
 
-    start = begin(engine, who, reading), jnp.zeros((2, *who.key.shape))
+    start = begin(engine, who, reading), jnp.zeros((2, who.key.shape[-1]))
     total = jax.lax.scan(cycle, start, decisions)[0][1]
     return jnp.mean(total.reshape(2, -1, size), 2)
 
@@ -413,7 +413,7 @@ def _lines(
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int32]]:
     """((H, L) decisions, (L,) values, (L,) cycle in which the line ended) of a line of ``regimen`` begun at ``since``."""
     horizon, n = decisions.shape
-    size = who.key.shape[0] // n
+    size = who.key.shape[-1] // n
     at_once = max(LANES // size, 1)
     made = np.empty((horizon, len(patient)), np.int32)
     worth, ends = np.empty(len(patient), np.float32), np.empty(len(patient), np.int32)
@@ -463,6 +463,6 @@ def _line(
 
     start = begin(engine, who, reading="expected")
     horizon = decisions.shape[0]
-    carry = _Carry(start, jnp.zeros(who.key.shape), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
+    carry = _Carry(start, jnp.zeros(who.key.shape[-1]), jnp.ones(lanes, bool), jnp.full(lanes, horizon, jnp.int32))
     carry, given = jax.lax.scan(cycle, carry, (jnp.arange(horizon), decisions))
     return given, jnp.mean(carry.value.reshape(-1, size), 1), carry.end
