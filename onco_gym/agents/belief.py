@@ -20,7 +20,7 @@ from onco_gym.patients import splits
 from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import mix, numbered
 from onco_gym.simulator.observation import allowed, diameter
-from onco_gym.simulator.state import Journey, Patient
+from onco_gym.simulator.state import Journey, Patient, State
 from onco_gym.simulator.transition import step
 
 DONORS = 32_768
@@ -209,12 +209,17 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Sighting,
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sighting, key: jax.Array, size: int) -> Journey:
-    """The cloud a cycle later, after the treatment that was given."""
+    """The cloud at the next visit, after the treatment that was given since the last one."""
     n = seen.cycle.shape[0]
     wide = _repeated(seen, size)
-    before = journey.state
-    journey, _ = step(scenario, params, journey._replace(key=key), jnp.maximum(wide.last, 0))
-    state = journey.state._replace(result_cycle=before.result_cycle)
+    before, journey = journey.state, journey._replace(key=key)
+
+    def cycle(state: State) -> State:
+        after, _ = step(scenario, params, journey._replace(state=state), jnp.maximum(wide.last, 0))
+        return jax.tree.map(lambda old, new: jnp.where(state.cycle < wide.cycle, new, old), state, after.state)
+
+    state = jax.lax.while_loop(lambda state: jnp.any(state.cycle < wide.cycle), cycle, before)
+    state = state._replace(result_cycle=before.result_cycle)
     # How well each member fits the measurements.
     volume = state.volume
     scanned = (wide.since_scan == 0).astype(jnp.float32)

@@ -56,6 +56,7 @@ class Episodes:
         actions: (H, n, ...) what was chosen, -1 after the end.
         given: (H, n) regimen given, -1 after the end.
         verdicts: (H, n) the panel's verdict on it, as an index into VERDICTS; -1 after the end.
+        cycles: (H, n) how many cycles it was given for, 0 after the end.
         carbon_kg: (n,) kg CO2e.
         cost_usd: (n,) cost of the tests ordered.
         observations: (H, n, F) what the agent saw, if kept.
@@ -77,6 +78,7 @@ class Episodes:
     actions: NDArray[Any]
     given: NDArray[np.int32]
     verdicts: NDArray[np.int32]
+    cycles: NDArray[np.int32]
     carbon_kg: Floats
     cost_usd: Floats
     observations: Floats | None
@@ -93,6 +95,14 @@ class Episodes:
     def of(self, i: int) -> tuple[int, str, NDArray[Any]]:
         """Row, key and actions of episode ``i``, as :func:`onco_gym.journeys.from_actions` takes them."""
         return *self.origin.of(i), self.actions[self.given[:, i] >= 0, i]
+
+    def by_cycle(self) -> NDArray[np.int32]:
+        """(C, n) the regimen given in every cycle, -1 after the end."""
+        ends = self.cycles.cumsum(0)
+        found = np.full((int(ends[-1].max()), len(self)), -1, np.int32)
+        for i in range(len(self)):
+            found[: ends[-1, i], i] = np.repeat(self.given[:, i], self.cycles[:, i])
+        return found
 
     def __repr__(self) -> str:
         return f"Episodes({self.stamp.environment}, {len(self):,} patients, mean return {self.returns.mean():.3f})"
@@ -116,7 +126,7 @@ def rollout(
         agent: see :class:`onco_gym.agents.Agent`.
         n: how many patients.
         seed: the same seed gives the same patients and the same chance.
-        progress: called after every cycle.
+        progress: called after every step.
         keep_observations: also keep what the agent saw.
         keep_steps: also keep every transition, in ``steps``.
     """
@@ -142,6 +152,7 @@ def play(
     actions: list[NDArray[Any]] = []
     given: list[NDArray[np.int32]] = []
     verdicts: list[NDArray[np.int32]] = []
+    cycles: list[NDArray[np.int32]] = []
     terms = np.zeros((len(TERMS), n), np.float32)
     returns, weeks, cost, carbon_kg = (np.zeros(n, np.float32) for _ in range(4))
     progression = np.full(n, np.inf, np.float32)
@@ -154,7 +165,7 @@ def play(
     # After an episode's end there is nothing to decide. This saves time for slow agents.
     plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
     nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
-    for cycle in range(engine.horizon):
+    for number in range(engine.horizon):
         seen, allowed = np.asarray(observation)[:n], np.asarray(mask)[:n]
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
@@ -168,9 +179,10 @@ def play(
         actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
         given.append(np.where(under_way, ours(outcome.given), -1))
         verdicts.append(np.where(under_way, ours(outcome.verdict.code), -1))
+        cycles.append(np.where(under_way, ours(outcome.cycles), 0))
         state = encounter.journey.state
         time, progressed, line = ours(state.cycle), ours(state.progressed), ours(state.line)
-        change = ours(state.diameter) / ours(state.baseline) - 1
+        change = ours(outcome.change)
         cost += np.where(under_way, ours(outcome.cost), 0)
         carbon_kg += np.where(under_way, ours(outcome.carbon_kg), 0)
         terms += np.where(under_way, ours(outcome.terms), 0)
@@ -183,7 +195,7 @@ def play(
         severe |= under_way & (ours(outcome.severe) > 0.5)
         died |= under_way & now
         under_way &= ~(now | ours(outcome.truncated))
-        progress("cycles", cycle + 1, engine.horizon)
+        progress("steps", number + 1, engine.horizon)
         if not under_way.any():
             break
     return Episodes(
@@ -196,6 +208,7 @@ def play(
         actions=np.array(actions),
         given=np.array(given, np.int32),
         verdicts=np.array(verdicts, np.int32),
+        cycles=np.array(cycles, np.int32),
         carbon_kg=carbon_kg,
         cost_usd=cost,
         observations=np.array(kept) if keep_observations else None,

@@ -177,7 +177,7 @@ def engine_of(
     kind = next((name for name, entry in KINDS.items() if entry.suffix and plain.endswith(entry.suffix)), "regimen")
     with naming(path):
         split = {} if stamp.split == OWN else {"split": stamp.split}
-        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms, **split)
+        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms, decide=stamp.decide, **split)
         stamp.check(engine.stamp)
     return engine
 

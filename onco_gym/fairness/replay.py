@@ -89,9 +89,9 @@ class Replay:
             FairnessError: if they differ from ``given`` by more than rounding.
         """
         decisions = np.maximum(actions, np.zeros((), actions.dtype))
-        self._factual, got = _move(self._engine, self._factual, decisions)
+        self._factual, got, cycles = _move(self._engine, self._factual, decisions)
         if self._others is not None:
-            self._others, _ = _move(self._engine, self._others, decisions[self.who])
+            self._others = _follow(self._engine, self._others, decisions[self.who], np.asarray(cycles)[self.who])
         result = np.asarray(got)
         if given is not None and ((result != given) & (given >= 0)).sum() > DIFFERENT * len(given):
             raise FairnessError("the episodes do not belong to this engine: their replay gives other regimens")
@@ -118,7 +118,13 @@ def _see(engine: Engine, encounter: Encounter) -> tuple[jax.Array, ...]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _move(engine: Engine, encounter: Encounter, action: jax.Array) -> tuple[Encounter, jax.Array]:
+def _move(engine: Engine, encounter: Encounter, action: jax.Array) -> tuple[Encounter, jax.Array, jax.Array]:
     # Rewards and tally are not used, so they are not computed.
     after, _, outcome = engine.advance(encounter, engine.tally(), action)
-    return after, outcome.given
+    return after, outcome.given, outcome.cycles
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _follow(engine: Engine, encounter: Encounter, action: jax.Array, cycles: jax.Array) -> Encounter:
+    """Twins go on for as many cycles as their patients, whatever happens to them meanwhile."""
+    return engine.advance(encounter, engine.tally(), action, cycles)[0]

@@ -22,7 +22,7 @@ from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
 from onco_gym.cards.scenarios import Field, Scenario
-from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.kinds import Encounter, Plain
 from onco_gym.rewards import Tally
 from onco_gym.simulator.observation import allowed, observe, one_hot
 from onco_gym.simulator.state import Journey, State, either
@@ -65,7 +65,7 @@ def observation_fields(layout: Scenario) -> tuple[Field, ...]:
     )
 
 
-class Dosing:
+class Dosing(Plain):
     """Gives the regimen with the highest intensity, at that share of its standard dose.
 
     A pause keeps the line open: the level falls by the regimen's carry-over, what is left keeps acting until it is below
@@ -95,12 +95,12 @@ class Dosing:
         rows = [observe(engine.scenario, engine.params, journey), memory.level[None], memory.dose[None]]
         return jnp.concatenate(rows), self._open(engine, journey.state)
 
-    def advance(
-        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    def cycle(
+        self, engine: "Engine", encounter: Encounter, tally: Tally, plan: jax.Array, number: jax.Array | int
     ) -> tuple[Encounter, Tally, "Outcome"]:
-        """One cycle under intensities ``action`` (n, D)."""
+        """One cycle under the intensities ``plan`` (n, D)."""
         journey, memory = encounter
-        choice = self._choose(engine, journey.state, memory, action)
+        choice = self._choose(engine, journey.state, memory, plan)
         level = self._level(journey, memory, choice)
         clean = memory.clean * (choice.dose == 0)
         lenient = choice.paused & (clean > 0.5) & (journey.state.progressed < 0.5)
@@ -110,6 +110,15 @@ class Dosing:
         after = after._replace(state=_unless_scanned(after.state, journey.state, lenient))
         scanned = after.state.since_scan == 0
         return Encounter(after, DoseMemory(level, choice.ordered, jnp.where(scanned, 1.0, clean))), tally, outcome
+
+    def planned(self, plan: jax.Array) -> jax.Array:
+        """The regimen with the highest intensity, or the drug holiday in a pause."""
+        chosen = jnp.take(jnp.asarray(self._regimens), jnp.argmax(plan, 1))
+        return jnp.where(jnp.max(plan, 1) < PAUSE, self._holiday, chosen).astype(jnp.int32)
+
+    def news(self, before: Encounter, after: Encounter) -> jax.Array:
+        """Whether there was a scan: doses follow the tumour more closely than regimens do."""
+        return after.journey.state.since_scan == 0
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Check that actions are intensities from 0 to 1."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
+from onco_gym.interfaces.decisions import DECIDE, LONGEST, is_decision_point
 from onco_gym.interfaces.kinds import Encounter, Kind
 from onco_gym.interfaces.registry import KINDS, environment_id, find_environment
 from onco_gym.interfaces.stamp import Stamp
@@ -58,6 +59,7 @@ LARGEST_WEIGHT = 1e6
 """Reward weights with a larger absolute value are refused: float32 sums would overflow or lose every other term."""
 LONGEST_HORIZON = 10_000
 """Cycles; longer horizons are refused."""
+_FAIRNESS = list(TERMS).index("fairness")
 OWN = "own"
 """The split of a cohort of your own."""
 
@@ -115,6 +117,8 @@ class Outcome(NamedTuple):
     severe: jax.Array  # (n,) 1 where a grade 3+ event happened
     carbon_kg: jax.Array  # (n,) kg CO2e
     cost: jax.Array  # (n,) USD of tests that were ordered
+    change: jax.Array  # (n,) deepest change of the sum of diameters from the line's baseline, as a share
+    cycles: jax.Array  # (n,) int32 cycles that passed
 
 
 class Engine:
@@ -130,6 +134,7 @@ class Engine:
         generator: draws patients; by default the card's causal graph.
         split: a key of :data:`onco_gym.patients.SPLITS`; without meaning for a cohort of your own.
         secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them.
+        decide: when an agent decides; see :mod:`onco_gym.interfaces.decisions`.
 
     Attributes:
         split: the split of the patients; :data:`OWN` for a cohort of your own.
@@ -146,8 +151,10 @@ class Engine:
         generator: Generator | None = None,
         split: str = "train",
         secret: bytes | None = None,
+        decide: str = "events",
     ) -> None:
-        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator, split, secret)
+        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator, decide, split, secret)
+        self.decide = decide
         self._family = {split: self}  # the same engine on other splits
         self._secret = None if secret is None else tuple(np.frombuffer(secret, "<u4"))
         self.generator = default_generator(card) if generator is None else generator
@@ -174,6 +181,13 @@ class Engine:
     def _bind(self) -> None:
         """Bind the compiled functions to the pool. It is an argument of theirs, so that all splits share them."""
         self.admit, self.receive, self.readmit = (functools.partial(function, self.pool) for function in self._compiled)
+
+    def deciding(self, decide: str) -> "Engine":
+        """The same engine with another answer to when an agent decides."""
+        if decide == self.decide:
+            return self
+        card, cohort, weights, horizon, kind, terms, generator, _, split, secret = self._made_from
+        return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret, decide)
 
     def on(self, split: str) -> "Engine":
         """The same engine on the patients of another split. An engine with a cohort of its own stays as it is.
@@ -226,6 +240,7 @@ class Engine:
             cohort_digest=self.cohort.digest,
             weights=self.weights,
             horizon=self.horizon,
+            decide=self.decide,
             terms=tuple(sorted(self.terms)),
             version=__version__,
         )
@@ -278,7 +293,8 @@ class Engine:
         reward = blend(self.weights, terms)
         nothing = jnp.zeros_like(reward)
         kg = carbon_kg(self.scenario, self.params, scene) if "carbon" in self.terms else nothing
-        made = (events.lived, events.severe, kg, nothing)
+        change = after.state.diameter / after.state.baseline - 1
+        made = (events.lived, events.severe, kg, nothing, change, jnp.ones_like(given))
         return after, tally, Outcome(reward, terminated, truncated, terms, given, said, *made)
 
     def hear(self, journey: Journey) -> Hearing:
@@ -298,9 +314,67 @@ class Engine:
         none = jnp.zeros((len(self.scenario.regimens), *given.shape), bool)
         return Verdict(given * 0, zero, zero, given * 0, none), jnp.zeros((len(self.scenario.groups), *given.shape))
 
-    def advance(self, encounter: Encounter, tally: Tally, action: jax.Array) -> tuple[Encounter, Tally, Outcome]:
-        """A step under ``action`` (n, ...)."""
-        return self.kind.advance(self, encounter, tally, action)
+    def advance(
+        self, encounter: Encounter, tally: Tally, action: jax.Array, cycles: jax.Array | None = None
+    ) -> tuple[Encounter, Tally, Outcome]:
+        """A step under ``action`` (n, ...): one cycle, or as many as there are until the next decision point.
+
+        With ``cycles`` (n,) it takes exactly so many, unless the episode ends before.
+        """
+        encounter, plan = self.kind.order(self, encounter, action)
+        interval = self.kind.interval(plan)
+        if interval is None and cycles is None and self.decide == "cycles":
+            encounter, tally, outcome = self.kind.cycle(self, encounter, tally, plan, 0)
+        else:
+            most = LONGEST if interval is None else interval
+            stops = self.decide == "events" and cycles is None
+            encounter, tally, outcome = self._until_visit(encounter, tally, plan, most if cycles is None else cycles, stops)
+        return self.kind.read(self, encounter, plan), tally, outcome
+
+    def _until_visit(
+        self, encounter: Encounter, tally: Tally, plan: Any, most: jax.Array | int, stops: bool
+    ) -> tuple[Encounter, Tally, Outcome]:
+        """Simulate at most ``most`` cycles; if it ``stops``, until each patient's next decision point."""
+
+        def visit(number: jax.Array | int, before: Encounter, after: Encounter, outcome: Outcome) -> jax.Array:
+            """(n,) whether cycle ``number`` led to a visit."""
+            due = outcome.terminated | outcome.truncated | (number + 1 >= most)
+            if stops:
+                states = before.journey.state, after.journey.state
+                due = due | is_decision_point(self.params, *states, self.kind.planned(plan))
+                news = self.kind.news(before, after)
+                due = due if news is None else due | news
+            return due
+
+        # Steps differ in length, and a rollout continues until the last patient reaches the horizon. Decisions past it count nowhere.
+        state = encounter.journey.state
+        state = state._replace(alive=jnp.where(state.cycle >= self.horizon, 0.0, state.alive))
+        before = encounter._replace(journey=encounter.journey._replace(state=state))
+        after, tally, outcome = self.kind.cycle(self, before, tally, plan, 0)
+        done = visit(0, before, after, outcome)
+
+        def turn(carry: tuple[jax.Array, jax.Array, Encounter, Outcome]) -> tuple[jax.Array, jax.Array, Encounter, Outcome]:
+            number, done, before, sofar = carry
+            # The tally is unchanged: to go on is not another decision, whatever happens meanwhile.
+            after, _, now = self.kind.cycle(self, before, tally, plan, number)
+            both = sofar._replace(
+                terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
+                terminated=now.terminated,
+                truncated=now.truncated,
+                lived=sofar.lived + now.lived,
+                severe=jnp.maximum(sofar.severe, now.severe),
+                carbon_kg=sofar.carbon_kg + now.carbon_kg,
+                change=jnp.minimum(sofar.change, now.change),
+                cycles=sofar.cycles + 1,
+            )
+            ended = done | visit(number, before, after, now)
+            stay = functools.partial(jax.tree.map, lambda old, new: jnp.where(done, old, new))
+            kept = Encounter(before.journey._replace(state=stay(before.journey.state, after.journey.state)), stay(before[1], after[1]))
+            return number + 1, ended, kept, stay(sofar, both)
+
+        carry = jnp.int32(1), done, after, outcome
+        *_, after, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(carry[1]), turn, carry)
+        return after, tally, outcome._replace(reward=blend(self.weights, outcome.terms))
 
     def _replace(
         self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array
@@ -465,6 +539,7 @@ def make_engine(
     generator: Generator | None = None,
     split: str = "train",
     secret: bytes | None = None,
+    decide: str = DECIDE[0],
 ) -> Engine:
     """The engine behind an environment; see :class:`Engine`. Without a cohort of their own, equal engines are shared.
 
@@ -479,6 +554,7 @@ def make_engine(
         generator: draws patients; by default the card's causal graph.
         split: ``"train"``, ``"validation"`` or ``"test"``: nobody is in two of them.
         secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them; see docs/environments.md.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
 
     Raises:
         EngineError: for arguments that make no sense. Cards, cohorts and ids raise errors of their own.
@@ -491,18 +567,20 @@ def make_engine(
     blended, length = _checked_weights(loaded, weights), _checked_horizon(loaded, horizon)
     computed = _checked_terms(terms)
     _check_split(split)
+    if decide not in DECIDE:
+        raise EngineError(f"decide is {decide!r}, expected one of {', '.join(DECIDE)}")
     if secret is not None and (not isinstance(secret, bytes) or len(secret) != 4 * SEALED):
         raise EngineError(f"secret is of type {type(secret).__name__}, expected {4 * SEALED} bytes")
     if cohort is None and generator is None and secret is None:
-        shared = _family(loaded, tuple(sorted(blended.items())), length, kind, computed)
+        shared = _family(loaded, tuple(sorted(blended.items())), length, kind, computed, decide)
         if not shared:
-            shared.append(Engine(loaded, None, blended, length, kind, computed, split=split))
+            shared.append(Engine(loaded, None, blended, length, kind, computed, split=split, decide=decide))
         return shared[0].on(split)
     patients = cohort if isinstance(cohort, Cohort | None) else read_cohort(cohort, loaded)
     for what, card_id in (("cohort", patients and patients.card_id), ("generator", generator and generator.card.id)):
         if card_id not in (None, loaded.id):
             raise EngineError(f"the {what} belongs to the card {card_id!r}, expected {loaded.id!r}")
-    return Engine(loaded, patients, blended, length, kind, computed, generator, split, secret)
+    return Engine(loaded, patients, blended, length, kind, computed, generator, split, secret, decide)
 
 
 def _checked_weights(card: Card, weights: Any) -> dict[str, float]:
@@ -549,15 +627,16 @@ def _remade(
     kind: str,
     terms: Sequence[str],
     generator: Generator | None,
+    decide: str,
     split: str,
     secret: bytes | None,
 ) -> Engine:
-    return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret)
+    return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret, decide)
 
 
 @functools.lru_cache(maxsize=32)
 def _family(
-    card: Card, weights: tuple[tuple[str, float], ...], horizon: int, kind: str, terms: tuple[str, ...]
+    card: Card, weights: tuple[tuple[str, float], ...], horizon: int, kind: str, terms: tuple[str, ...], decide: str
 ) -> list[Engine]:
     """The engine made first for these arguments, or nothing yet. It knows the engines of other splits."""
     return []

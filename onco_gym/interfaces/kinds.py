@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
@@ -53,10 +52,25 @@ class Kind(Protocol):
     def look(self, engine: "Engine", encounter: Encounter) -> tuple[jax.Array, jax.Array]:
         """((F, n) observation, (mask_size, n) bool action mask)."""
 
-    def advance(
-        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    def order(self, engine: "Engine", encounter: Encounter, action: jax.Array) -> tuple[Encounter, Any]:
+        """What is done at a visit before any time passes, and the plan of ``action`` (n, ...) until the next visit."""
+
+    def interval(self, plan: Any) -> jax.Array | None:
+        """(n,) cycles until the next visit, if the plan says so."""
+
+    def cycle(
+        self, engine: "Engine", encounter: Encounter, tally: Tally, plan: Any, number: jax.Array | int
     ) -> tuple[Encounter, Tally, "Outcome"]:
-        """One step of every patient under ``action`` (n, ...)."""
+        """Cycle ``number`` of the plan, from 0, for every patient."""
+
+    def planned(self, plan: Any) -> jax.Array:
+        """(n,) int32 the regimen of the plan."""
+
+    def news(self, before: Encounter, after: Encounter) -> jax.Array | None:
+        """(n,) bool: whether a cycle brought something to decide about that only this kind knows; None if there is no such thing."""
+
+    def read(self, engine: "Engine", encounter: Encounter, plan: Any) -> Encounter:
+        """What is read at the next visit before the agent sees it."""
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Check the actions of ``n`` patients, or of one if ``n`` is None, and return them as an array for :meth:`advance`.
@@ -69,7 +83,27 @@ class Kind(Protocol):
         """(n,) the regimen that each of ``actions`` (n, ...) asks for."""
 
 
-class Regimens:
+class Plain:
+    """The parts of a kind that most kinds need not define: nothing is ordered or read, and the action is the plan."""
+
+    def order(self, engine: "Engine", encounter: Encounter, action: jax.Array) -> tuple[Encounter, Any]:
+        """The action itself is the plan."""
+        return encounter, action
+
+    def interval(self, plan: Any) -> jax.Array | None:
+        """None: the plan does not say."""
+        return None
+
+    def news(self, before: Encounter, after: Encounter) -> jax.Array | None:
+        """None: there is nothing else to know."""
+        return None
+
+    def read(self, engine: "Engine", encounter: Encounter, plan: Any) -> Encounter:
+        """Nothing is read."""
+        return encounter
+
+
+class Regimens(Plain):
     """The plain kind: an action is a regimen."""
 
     name = "regimen"
@@ -90,12 +124,16 @@ class Regimens:
         journey = encounter.journey
         return observe(engine.scenario, engine.params, journey), allowed(engine.params, journey.state) > 0.5
 
-    def advance(
-        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
+    def cycle(
+        self, engine: "Engine", encounter: Encounter, tally: Tally, plan: jax.Array, number: jax.Array | int
     ) -> tuple[Encounter, Tally, "Outcome"]:
-        """One cycle under regimen ``action`` (n,)."""
-        journey, tally, outcome = engine.cycle(encounter.journey, tally, action)
+        """One cycle under the regimen."""
+        journey, tally, outcome = engine.cycle(encounter.journey, tally, plan)
         return Encounter(journey, ()), tally, outcome
+
+    def planned(self, plan: jax.Array) -> jax.Array:
+        """The regimen."""
+        return plan
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Check that actions are indices of regimens."""
@@ -117,8 +155,3 @@ class Regimens:
 def _shown(actions: Any) -> str:
     values = np.asarray(actions)
     return f"{values.dtype} of shape {values.shape}" if values.ndim else repr(actions)
-
-
-def where_ended(ended: jax.Array, old: Any, new: Any) -> Any:
-    """``old`` where ``ended`` (n,) is true, else ``new``, for trees of arrays with the batch last."""
-    return jax.tree.map(lambda a, b: jnp.where(ended, a, b), old, new)

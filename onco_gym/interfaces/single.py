@@ -16,6 +16,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
+from onco_gym.interfaces.decisions import DECIDE, LONGEST
 from onco_gym.interfaces.engine import (
     Engine,
     EngineError,
@@ -46,7 +47,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen. If another regimen is
     chosen, the patient gets a drug holiday, and ``info["given"]`` says so.
     Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
-    ``info["carbon_kg"]`` is the carbon of the step. ``info["guideline"]`` is what the panel says: the ``verdict`` on the regimen
+    ``info["carbon_kg"]`` is the carbon of the step, ``info["cycles"]`` how many cycles it took. ``info["guideline"]`` is what the panel says: the ``verdict`` on the regimen
     given, the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``, those there are now).
     An episode terminates when the patient dies and is truncated at the horizon. :attr:`origin` (the cohort's row and the key
     of its chance) and :attr:`actions` since ``reset`` are all that is needed to replay it. An agent must not see them.
@@ -60,6 +61,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         terms: reward terms to compute; by default all. The others are 0.
         split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
         secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
         render_mode: ``"ansi"`` (a patient chart), ``"rgb_array"`` or ``"human"`` (a picture of the journey).
     """
 
@@ -75,12 +77,13 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         terms: Collection[str] | None = None,
         split: str = "train",
         secret: bytes | None = None,
+        decide: str = DECIDE[0],
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
         self.render_mode = render_mode
-        self.engine = make_engine(card, cohort, weights, horizon, kind, terms, split=split, secret=secret)
+        self.engine = make_engine(card, cohort, weights, horizon, kind, terms, split=split, secret=secret, decide=decide)
         self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
         self.action_names: tuple[str, ...] = self.engine.scenario.regimens
         self.observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
@@ -130,7 +133,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         return self._observation(values), self._info(values)
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Apply ``action`` for one cycle, or until the next visit in the workflow."""
+        """Apply ``action`` until the next decision point, or for one cycle; see :mod:`onco_gym.interfaces.decisions`."""
         if self._ended or self._flat is None:
             raise gym.error.ResetNeeded("the episode has ended or not begun: call reset() before step()")
         checked = self.engine.kind.checked(action, None)
@@ -224,7 +227,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         return values[self._compiled.mask : self._compiled.options] > 0.5
 
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        given, code, share, carbon_kg, cost, _, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+        given, code, share, carbon_kg, cost, _, cycles, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
         begun = given >= 0
         options = np.flatnonzero(values[self._compiled.options :] > 0.5)
         return {
@@ -232,6 +235,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
             "carbon_kg": carbon_kg,
             "cost_usd": cost,
+            "cycles": int(cycles),
             "guideline": {
                 "verdict": VERDICTS[int(code)] if begun else None,
                 "share": share if begun else None,
@@ -258,16 +262,17 @@ class MultiObjectiveEnv(OncologyEnv):
 
 def reward_space(engine: Engine) -> spaces.Box:
     """Bounds of the terms of one step."""
-    years = engine.scenario.cycle_weeks / WEEKS_PER_YEAR * engine.card.workup.longest_interval_cycles
-    low = np.array([0.0, -engine.card.workup.longest_interval_cycles, -np.inf, -np.inf], np.float32)
-    high = np.array([years, engine.card.workup.longest_interval_cycles, np.inf, 0.0], np.float32)
+    cycles = max(LONGEST, engine.card.workup.longest_interval_cycles)
+    years = engine.scenario.cycle_weeks / WEEKS_PER_YEAR * cycles
+    low = np.array([0.0, -cycles, -np.inf, -np.inf], np.float32)
+    high = np.array([years, cycles, np.inf, 0.0], np.float32)
     return spaces.Box(low, high, dtype=np.float32)
 
 
 class Compiled:
     """The engine compiled for one patient, with one vector for state and output.
 
-    [encounter | reward, terminated, truncated, given, verdict, share, kg, cost, first, terms | view | mask | options].
+    [encounter | reward, terminated, truncated, given, verdict, share, kg, cost, first, cycles, terms | view | mask | options].
     The work is in a loop of one iteration. XLA compiles a small loop to one kernel, and anything else to one kernel per
     operation, which takes several times as long for a single patient. The tally is too large for the loop, so where a step is
     one decision, the fairness term is added after it.
@@ -278,7 +283,8 @@ class Compiled:
         ticket = jax.ShapeDtypeStruct((engine.pool.shape[1] + words,), np.float32)
         self.layout: Layout[Encounter] = Layout(jax.eval_shape(self._begun, ticket))
         self.head = self.layout.size
-        self.view = self.head + 9 + len(TERMS)
+        self.cycles = self.head + 9
+        self.view = self.head + 10 + len(TERMS)
         self.mask = self.view + len(engine.kind.fields)
         self.options = self.mask + engine.kind.mask_size
         self.size = self.options + len(engine.scenario.regimens)
@@ -309,7 +315,7 @@ class Compiled:
         def visit(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             _, ticket = carry
             encounter = self._begun(ticket)
-            head = jnp.concatenate([jnp.zeros(3), -jnp.ones(1), jnp.zeros(5 + len(TERMS))])
+            head = jnp.concatenate([jnp.zeros(3), -jnp.ones(1), jnp.zeros(6 + len(TERMS))])
             return self._join(encounter, head, self._engine.options(encounter.journey)), -ticket  # changed, as in _step
 
         return jax.lax.fori_loop(0, turns, visit, (jnp.zeros(self.size), ticket))[0]
@@ -345,7 +351,7 @@ class Compiled:
     def _head(self, outcome: Outcome) -> jax.Array:
         said = outcome.verdict
         values = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, said.code, said.share]
-        values += [outcome.carbon_kg, outcome.cost, said.first]
+        values += [outcome.carbon_kg, outcome.cost, said.first, outcome.cycles]
         return jnp.concatenate([*(value.astype(jnp.float32) for value in values), outcome.terms[:, 0]])
 
     def _join(self, encounter: Encounter, head: jax.Array, options: jax.Array) -> jax.Array:
@@ -364,9 +370,21 @@ def snapshots(engine: Engine, row: int, key: str, actions: Iterable[Any]) -> tup
         actions: the actions from the first visit on.
 
     Returns:
-        The patient at the first visit and after every action, and whether the episode has ended. Rewards are those of an
-        environment whose tally of decisions is empty at the first visit.
+        The patient at the first visit and after every cycle (in the workflow, at every visit), and whether the episode has ended.
+        Rewards are those of an environment whose tally of decisions is empty at the first visit.
     """
+    done = list(actions)
+    one, values = _played(engine, row, key, done)
+    if engine.decide == "events" and engine.kind.name != "workflow":
+        cycles = [int(some[one.cycles]) for some in values[1:]]
+        each = [action for action, count in zip(done, cycles, strict=True) for _ in range(count)]
+        one, values = _played(engine.deciding("cycles"), row, key, each)
+    terminated, truncated = values[-1][one.head + 1 : one.head + 3]
+    return [one.snapshot(some) for some in values], bool(terminated or truncated)
+
+
+def _played(engine: Engine, row: int, key: str, actions: list[Any]) -> tuple[Compiled, list[NDArray[np.float32]]]:
+    """The vectors of an episode, at the first visit and after every step."""
     words, tally = key_words(key), engine.tally()
     one = compiled(engine, len(words))
     flat = one.admit(np.asarray(engine.pool)[row], words)
@@ -374,8 +392,7 @@ def snapshots(engine: Engine, row: int, key: str, actions: Iterable[Any]) -> tup
     for action in actions:
         flat, tally = one.step(flat, tally, engine.kind.checked(action, None))
         values.append(np.asarray(flat))
-    terminated, truncated = values[-1][one.head + 1 : one.head + 3]
-    return [one.snapshot(some) for some in values], bool(terminated or truncated)
+    return one, values
 
 
 def compiled(engine: Engine, words: int) -> Compiled:

@@ -20,6 +20,7 @@ class Stamp:
         cohort_digest: SHA-256 of the patients.
         weights: reward weights by term.
         horizon: cycles until truncation.
+        decide: when the agent decided: "events" or "cycles".
         terms: the reward terms that are computed.
         version: of onco_gym.
     """
@@ -30,6 +31,7 @@ class Stamp:
     cohort_digest: str
     weights: Mapping[str, float]
     horizon: int
+    decide: str
     terms: tuple[str, ...]
     version: str
 
@@ -45,7 +47,7 @@ class Stamp:
             StampError: if something is missing or of the wrong type.
         """
         texts, others = (
-            ("environment", "card_digest", "split", "cohort_digest", "version"),
+            ("environment", "card_digest", "split", "cohort_digest", "decide", "version"),
             {"weights": dict, "horizon": int, "terms": list},
         )
         wanted = {**dict.fromkeys(texts, str), **others}
@@ -59,7 +61,7 @@ class Stamp:
         Raises:
             StampError: if they differ. The message names the first difference.
         """
-        for name in ("environment", "card_digest", "split", "cohort_digest", "weights", "horizon", "terms"):
+        for name in ("environment", "card_digest", "split", "cohort_digest", "weights", "horizon", "decide", "terms"):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
                 raise StampError(f"the results were made with {name} {ours!r}, but the engine has {theirs!r}")

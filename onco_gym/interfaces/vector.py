@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
+from onco_gym.interfaces.decisions import DECIDE
 from onco_gym.interfaces.engine import EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, seeds_from
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.single import reward_space
@@ -51,6 +52,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         terms: reward terms to compute; by default all. The others are 0.
         split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
         secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
         max_episode_steps: the name that ``gym.make_vec`` uses for ``horizon``.
     """
 
@@ -67,6 +69,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         terms: Collection[str] | None = None,
         split: str = "train",
         secret: bytes | None = None,
+        decide: str = DECIDE[0],
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -77,7 +80,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         self.render_mode = None
         self.num_envs = num_envs
         length = max_episode_steps if horizon is None else horizon
-        self.engine = make_engine(card, cohort, weights, length, kind, terms, split=split, secret=secret)
+        self.engine = make_engine(card, cohort, weights, length, kind, terms, split=split, secret=secret, decide=decide)
         self.observation_fields: tuple[Field, ...] = self.engine.kind.fields
         self.action_names: tuple[str, ...] = self.engine.scenario.regimens
         self.single_observation_space = spaces.Box(0.0, 1.0, (len(self.observation_fields),), np.float32)
@@ -122,7 +125,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         return np.array(observation), info
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Apply ``actions[i]`` to patient ``i`` for one cycle, or until the next visit in the workflow."""
+        """Apply ``actions[i]`` to patient ``i`` until the next decision point, or for one cycle."""
         observation, terminated, truncated, outcome, last = self.cycle(actions)
         info = self._info(outcome)
         if len(last.where):
@@ -159,6 +162,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
             "carbon_kg": np.asarray(outcome.carbon_kg),
             "cost_usd": np.asarray(outcome.cost),
+            "cycles": np.asarray(outcome.cycles),
             "guideline": {**panel, **{f"_{name}": self._all for name in panel}},
             "given": np.array(outcome.given),
         }

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field, Scenario, scenario
-from onco_gym.interfaces.kinds import Encounter, where_ended
+from onco_gym.interfaces.kinds import Encounter
 from onco_gym.knowledge.evidence import RESISTANT
 from onco_gym.patients.traits import NEVER
-from onco_gym.rewards import TERMS, Tally, blend, hear
+from onco_gym.rewards import Tally, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import allowed, ctdna, observe
 from onco_gym.simulator.state import Journey, State, either, total
@@ -36,7 +36,6 @@ AWAITED = 0.5 * NEVER
 """``State.result_cycle`` of a test under way. Its result is unknown until a visit at which it is read."""
 IMAGING = ("none", "CT", "MRI")
 EVIDENCE = ("none", "guideline", "resistance")
-_FAIRNESS = list(TERMS).index("fairness")
 
 
 class VisitMemory(NamedTuple):
@@ -56,6 +55,12 @@ class _VisitChoice(NamedTuple):
     evidence: jax.Array  # (n,)
     regimen: jax.Array  # (n,)
     cycles: jax.Array  # (n,) until the next visit
+
+
+class _VisitPlan(NamedTuple):
+    choice: _VisitChoice
+    kg: jax.Array  # (n,) kg CO2e of what was ordered
+    cost: jax.Array  # (n,) USD
 
 
 def action_parts(card: Card) -> dict[str, int]:
@@ -141,40 +146,42 @@ class Workflow:
         mask = [jnp.ones((before, can.shape[1]), bool), can, jnp.ones((after, can.shape[1]), bool)]
         return jnp.concatenate([row.astype(jnp.float32) for row in rows]), jnp.concatenate(mask)
 
-    def advance(
-        self, engine: "Engine", encounter: Encounter, tally: Tally, action: jax.Array
-    ) -> tuple[Encounter, Tally, "Outcome"]:
-        """Simulate cycle by cycle until the next visit, under ``action`` (n, parts)."""
+    def order(self, engine: "Engine", encounter: Encounter, action: jax.Array) -> tuple[Encounter, _VisitPlan]:
+        """Take the samples, and plan the cycles until the next visit under ``action`` (n, parts)."""
         choice = self._choice(action)
         encounter, kg, cost = self._order(engine, encounter, choice)
-        # Intervals differ, and a rollout continues until the last patient reaches the horizon. Decisions past it do not count.
-        state = encounter.journey.state
-        alive = jnp.where(state.cycle >= engine.horizon, 0.0, state.alive)
-        journey = encounter.journey._replace(state=state._replace(alive=alive))
-        journey, tally, outcome = self._cycle(engine, journey, tally, choice, jnp.int32(0), kg)
+        return encounter, _VisitPlan(choice, kg, cost)
 
-        def idle(number: jax.Array, outcome: "Outcome") -> jax.Array:
-            return (number >= choice.cycles) | outcome.terminated | outcome.truncated
+    def interval(self, plan: _VisitPlan) -> jax.Array:
+        """The cycles that were chosen."""
+        return plan.choice.cycles
 
-        def turn(carry: tuple[jax.Array, Journey, "Outcome"]) -> tuple[jax.Array, Journey, "Outcome"]:
-            number, before, sofar = carry
-            # The tally is unchanged: continuing until the next visit is not another decision, whatever happens meanwhile.
-            after, _, now = self._cycle(engine, before, tally, choice, number, jnp.zeros_like(kg))
-            both = sofar._replace(
-                terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
-                terminated=now.terminated,
-                truncated=now.truncated,
-                lived=sofar.lived + now.lived,
-                severe=jnp.maximum(sofar.severe, now.severe),
-                carbon_kg=sofar.carbon_kg + now.carbon_kg,
-            )
-            stays = idle(number, sofar)
-            return number + 1, where_ended(stays, before, after), where_ended(stays, sofar, both)
+    def planned(self, plan: _VisitPlan) -> jax.Array:
+        """The regimen that was chosen."""
+        return plan.choice.regimen
 
-        carry = jnp.int32(1), journey, outcome
-        _, journey, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(idle(carry[0], carry[2])), turn, carry)
-        outcome = outcome._replace(reward=blend(engine.weights, outcome.terms), cost=cost)
-        return self._read(engine, Encounter(journey, encounter.memory), choice), tally, outcome
+    def news(self, before: Encounter, after: Encounter) -> jax.Array:
+        """Whether the result of a test that was ordered has arrived."""
+        return either(after.memory.due <= after.journey.state.cycle)
+
+    def cycle(
+        self, engine: "Engine", encounter: Encounter, tally: Tally, plan: _VisitPlan, number: jax.Array | int
+    ) -> tuple[Encounter, Tally, "Outcome"]:
+        """Simulate cycle ``number`` after the visit. Between visits, patients come only for treatment given in the clinic."""
+        journey, choice = encounter.journey, plan.choice
+        can = jnp.take_along_axis(allowed(engine.params, journey.state), choice.regimen[None], axis=0)[0] > 0.5
+        given = jnp.where(can, choice.regimen, engine.scenario.holiday)
+        first = jnp.asarray(number) == 0
+        orders = Orders(
+            imaging=jnp.where(number + 1 >= choice.cycles, choice.imaging, 0),
+            visits=(first | jnp.take(jnp.asarray(self._in_clinic), given)).astype(jnp.float32),
+            prompts=(first & (choice.evidence > 0)).astype(jnp.float32),
+            extra_kg=jnp.where(first, plan.kg, 0.0),
+        )
+        after, tally, outcome = engine.cycle(journey, tally, choice.regimen, orders)
+        # A scan alone shows no resistant clones.
+        after = after._replace(state=after.state._replace(marker=journey.state.marker))
+        return Encounter(after, encounter.memory), tally, outcome._replace(cost=jnp.where(first, plan.cost, 0.0))
 
     def checked(self, actions: Any, n: int | None) -> NDArray[Any]:
         """Check that actions are whole numbers below the sizes of the parts."""
@@ -217,28 +224,12 @@ class Workflow:
         cost = cost + jnp.take(jnp.asarray(self._scan_cost), choice.imaging)
         return Encounter(journey._replace(state=state), memory), kg.astype(jnp.float32), cost.astype(jnp.float32)
 
-    def _cycle(
-        self, engine: "Engine", journey: Journey, tally: Tally, choice: _VisitChoice, number: jax.Array, kg: jax.Array
-    ) -> tuple[Journey, Tally, "Outcome"]:
-        """Simulate cycle ``number`` after the visit. Between visits, patients come only for treatment given in the clinic."""
-        can = jnp.take_along_axis(allowed(engine.params, journey.state), choice.regimen[None], axis=0)[0] > 0.5
-        given = jnp.where(can, choice.regimen, engine.scenario.holiday)
-        orders = Orders(
-            imaging=jnp.where(number + 1 >= choice.cycles, choice.imaging, 0),
-            visits=((number == 0) | jnp.take(jnp.asarray(self._in_clinic), given)).astype(jnp.float32),
-            prompts=((number == 0) & (choice.evidence > 0)).astype(jnp.float32),
-            extra_kg=kg,
-        )
-        after, tally, outcome = engine.cycle(journey, tally, choice.regimen, orders)
-        # A scan alone shows no resistant clones.
-        return after._replace(state=after.state._replace(marker=journey.state.marker)), tally, outcome
-
-    def _read(self, engine: "Engine", encounter: Encounter, choice: _VisitChoice) -> Encounter:
+    def read(self, engine: "Engine", encounter: Encounter, plan: _VisitPlan) -> Encounter:
         """Read what is known at the next visit: results that have arrived, and ctDNA if it was ordered.
 
         If the tumour sheds enough, ctDNA shows what sequencing shows, including resistant clones.
         """
-        journey, memory = encounter
+        (journey, memory), choice = encounter, plan.choice
         state, cycle = journey.state, journey.state.cycle.astype(jnp.float32)
         level = ctdna(engine.params, journey, Sampled(journey.key, state.cycle))
         shed = choice.ctdna & (level >= engine.card.workup.ctdna_detection)

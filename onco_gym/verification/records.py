@@ -30,7 +30,8 @@ FLAGS = ("alive", "scanned", "progressed", "severe")
 class Record(Script):
     """Episodes of an agent, whole or claimed, in which an action is a regimen.
 
-    ``actions`` (T, n) are the regimens that were given: a pause where the choice could not be given.
+    ``actions`` (T, n) are the regimens that were given in every cycle: a pause where the choice could not be given. So records
+    are replayed with ``decide="cycles"``, whenever the agent decided.
 
     Attributes:
         observed: what was seen, at the end of each cycle.
@@ -57,10 +58,10 @@ def record_episodes(
         EpisodesError: if actions are not regimens.
     """
     _check_kind(engine)
-    episodes = rollout(engine, agent, n, seed, progress)
-    given = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
-    seen = watch(engine, cases_at(engine, episodes.origin), given)
-    return Record(episodes.stamp, episodes.origin, episodes.given, name, seed, seen)
+    episodes, engine = rollout(engine, agent, n, seed, progress), engine.deciding("cycles")
+    given = episodes.by_cycle()
+    seen = watch(engine, cases_at(engine, episodes.origin), np.where(given >= 0, given, engine.scenario.holiday))
+    return Record(engine.stamp, episodes.origin, given, name, seed, seen)
 
 
 def write_record(path: str | os.PathLike[str], engine: Engine, record: Record) -> None:
@@ -83,7 +84,7 @@ def write_record(path: str | os.PathLike[str], engine: Engine, record: Record) -
             "severe": seen.severe[at, :, i].astype(int).tolist(),
         }
         beside.append({"observed": observed})
-    write_rows(path, engine, record, beside)
+    write_rows(path, engine.deciding("cycles"), record, beside)
 
 
 def read_record(path: str | os.PathLike[str], engine: Engine) -> Record:
@@ -97,7 +98,7 @@ def read_record(path: str | os.PathLike[str], engine: Engine) -> Record:
         EpisodesError: if the file is damaged, says nothing of what was seen, or was made with something else.
     """
     _check_kind(engine)
-    script, rows = read_rows(path, engine)
+    script, rows = read_rows(path, engine := engine.deciding("cycles"))
     with naming(path):
         seen = _observed(engine, script, rows)
     return Record(script.stamp, script.origin, script.actions, script.agent, script.seed, seen)

@@ -179,6 +179,7 @@ def verify(
     Raises:
         StampError: if the record was made with another card, cohort, weights or horizon.
     """
+    decides, engine = engine, engine.deciding("cycles")
     record.stamp.check(engine.stamp)
     stages = iter(range(8))
 
@@ -232,13 +233,13 @@ def verify(
         instead=instead,
         suspicion=np.maximum(claimed - inferred.misfit, 0),
         reasons=reasons,
-        repeated=None if agent is None else repeated(engine, record, agent),
+        repeated=None if agent is None else repeated(decides, record, agent),
     )
 
 
 def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:
     """(n,) share of an episode's decisions that ``agent`` makes again, up to the first that it does not."""
-    given, claimed = play(engine, agent, record.origin).given, record.actions
+    given, claimed = play(engine, agent, record.origin).by_cycle(), record.actions
     again = np.full(claimed.shape, -1, np.int32)
     again[: len(given)] = given[: len(claimed)]
     lived = claimed >= 0
