@@ -121,6 +121,21 @@ class Outcome(NamedTuple):
     cycles: jax.Array  # (n,) int32 cycles that passed
 
 
+class Moved(NamedTuple):
+    """A step of n environments in few arrays: each array that leaves compiled code costs time."""
+
+    observation: jax.Array  # (n, F) after the step; of patients whose episode ended, their last
+    mask: jax.Array  # (n, mask size)
+    figures: jax.Array  # (FIGURES, n) float32
+    options: jax.Array  # (R, n) bool, what the panel accepts; (0, n) if it was not asked
+    fresh: jax.Array  # (some, F) first observations of the new patients, who replace the first of those whose episode ended
+    fresh_mask: jax.Array  # (some, mask size)
+
+
+FIGURES = ("reward", "terminated", "truncated", "given", "cycles", "carbon_kg", "cost", "code", "share", *TERMS)
+"""The rows of :attr:`Moved.figures`."""
+
+
 class Engine:
     """The compiled environments of one card, kind, cohort and blend of rewards. :func:`make_engine` makes one.
 
@@ -168,7 +183,12 @@ class Engine:
         self.pool = self._pooled()
         self.singles: dict[int, Any] = {}  # compiled for one patient, by the single environment
         self.step = jax.jit(self._step, donate_argnums=(0, 1))
-        self._compiled = jax.jit(self._admit), jax.jit(self._receive), jax.jit(self._readmit, donate_argnums=(1, 2))
+        self._compiled = (
+            jax.jit(self._admit),
+            jax.jit(self._receive),
+            jax.jit(self._readmit, donate_argnums=(1, 2)),
+            jax.jit(self._move, donate_argnums=(1, 2, 3)),
+        )
         self._bind()
 
     def _pooled(self) -> jax.Array:
@@ -180,7 +200,8 @@ class Engine:
 
     def _bind(self) -> None:
         """Bind the compiled functions to the pool. It is an argument of theirs, so that all splits share them."""
-        self.admit, self.receive, self.readmit = (functools.partial(function, self.pool) for function in self._compiled)
+        bound = (functools.partial(function, self.pool) for function in self._compiled)
+        self.admit, self.receive, self.readmit, self.move = bound
 
     def deciding(self, decide: str) -> "Engine":
         """The same engine with another answer to when an agent decides."""
@@ -401,7 +422,7 @@ class Engine:
         """
         encounter, tally, outcome = self.advance(encounter, tally, action)
         n = action.shape[0]
-        some = min(n, max(32, n // 16))  # replaced at a time; one turn is enough in most cycles
+        some = at_once(n)
 
         def turn(carry: tuple[jax.Array, Encounter, Seat]) -> tuple[jax.Array, Encounter, Seat]:
             ended, encounter, seat = carry
@@ -455,10 +476,32 @@ class Engine:
 
     def _readmit(
         self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array
-    ) -> tuple[Encounter, Seat, jax.Array, jax.Array]:
+    ) -> tuple[Encounter, Seat, jax.Array, jax.Array, jax.Array]:
         encounter, seat, fresh = self._replace(pool, encounter, seat, where)
         observation, mask = self.look(fresh)
-        return encounter, seat, observation.T, mask.T
+        return encounter, seat, observation.T, mask.T, self.options(fresh.journey).T
+
+    def _move(
+        self, pool: jax.Array, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
+    ) -> tuple[Encounter, Tally, Seat, Moved]:
+        n, alive = action.shape[0], encounter.journey.state.alive > 0.5
+        after, tally, outcome = self.advance(encounter, tally, action)
+        observation, mask = self.look(after)
+        ended = (outcome.terminated | outcome.truncated) & alive
+        where = jnp.nonzero(ended, size=at_once(n), fill_value=n)[0]
+        after, seat, fresh = self._replace(pool, after, seat, where)
+        said, judged = outcome.verdict, bool(self.terms & {"guideline", "fairness"})
+        rows = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, outcome.cycles]
+        rows += [outcome.carbon_kg, outcome.cost, said.code, said.share, *outcome.terms]
+        figures = jnp.stack([row.astype(jnp.float32) for row in rows])
+        first, first_mask = self.look(fresh)
+        options = said.options if judged else said.options[:0]
+        return after, tally, seat, Moved(observation.T, mask.T, figures, options, first.T, first_mask.T)
+
+    def nobody(self, n: int) -> Encounter:
+        """Room for ``n`` patients, all dead."""
+        one = jax.eval_shape(self.begin, Origin(*(jax.ShapeDtypeStruct(s, k) for s, k in (((1,), np.int32), ((self.key_size, 1), np.uint32)))))
+        return jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:-1], n), leaf.dtype), one)
 
 
 class Tallied:
@@ -495,6 +538,11 @@ def key_words(key: Any) -> NDArray[np.uint32]:
     if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{16}([0-9a-f]{48})?", key):
         raise EngineError(f"key is {key!r}, expected 16 or 64 hexadecimal digits")
     return np.array([int(key[i : i + 8], 16) for i in range(0, len(key), 8)], np.uint32)
+
+
+def at_once(n: int) -> int:
+    """How many of ``n`` patients are replaced at a time: enough for most steps."""
+    return min(n, max(32, n // 16))
 
 
 def batch_size(n: int) -> int:

@@ -77,12 +77,13 @@ class OncologyVecEnv(VecEnv):
         """((num_envs, F) observations, rewards, whether episodes ended, infos). Infos are made only where an episode ended."""
         if self._actions is None:
             raise gym.error.ResetNeeded("call step_async() before step_wait()")
-        observation, terminated, truncated, outcome, last = self.env.cycle(self._actions)
+        found = self.env.advance(self._actions)
+        last, terminated, truncated = found.last, found.figures["terminated"] > 0.5, found.figures["truncated"] > 0.5
         self._actions = None
         infos: list[dict[str, Any]] = [_NOTHING] * self.num_envs
         for index, final in zip(last.where.tolist(), last.observation, strict=True):
             infos[index] = {"terminal_observation": final, "TimeLimit.truncated": bool(truncated[index])}
-        return observation, np.array(outcome.reward), terminated | truncated, infos
+        return found.observation, found.figures["reward"], terminated | truncated, infos
 
     def close(self) -> None:
         """Close the vector environment."""

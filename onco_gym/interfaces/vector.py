@@ -1,8 +1,9 @@
 """The vector environment: thousands of patients in one compiled step."""
 
 import copy
+import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,14 +16,24 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.interfaces.decisions import DECIDE
-from onco_gym.interfaces.engine import EngineError, Outcome, Seat, Tallied, checked_seed, make_engine, seeds_from
-from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.engine import (
+    FIGURES,
+    Engine,
+    EngineError,
+    Seat,
+    Tallied,
+    at_once,
+    checked_seed,
+    make_engine,
+    seeds_from,
+)
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS
+from onco_gym.rewards import TERMS, Tally
 
 Batch = NDArray[Any]
-_SMALLEST = 32  # rows readmitted by one compiled call; sizes grow eightfold, so that few are compiled
+TILE = 4096
+"""Most environments that are stepped together."""
 
 
 class Last(NamedTuple):
@@ -31,6 +42,59 @@ class Last(NamedTuple):
     where: NDArray[np.intp]  # (k,) indices of the environments
     observation: Batch  # (k, F)
     mask: NDArray[np.bool_]  # (k, mask size)
+
+
+class Result(NamedTuple):
+    """A step of n environments."""
+
+    observation: Batch  # (n, F), of a new patient where an episode ended
+    mask: NDArray[np.bool_]  # (n, mask size)
+    figures: dict[str, Batch]  # name to (n,), see :data:`onco_gym.interfaces.engine.FIGURES`
+    options: NDArray[np.bool_]  # (R, n), or (0, n) if the panel was not asked
+    last: Last
+
+
+class _Tile:
+    """Environments that are stepped together. More of them would leave the processor's cache."""
+
+    def __init__(self, engine: Engine, seeds: NDArray[np.uint64]) -> None:
+        self._engine, self._n = engine, len(seeds)
+        self._some = at_once(self._n)
+        self._encounter = engine.nobody(self._n)
+        first = Seat.first(seeds)
+        self._seat = first._replace(episode=first.episode - np.uint32(1))  # admission moves on to the next episode
+
+    def admit(self) -> tuple[Batch, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Put a new patient into every environment. Returns observations, masks and the panel's options, batch first."""
+        kind, regimens = self._engine.kind, len(self._engine.scenario.regimens)
+        seen = np.empty((self._n, len(kind.fields)), np.float32)
+        mask, options = (np.empty((self._n, size), bool) for size in (kind.mask_size, regimens))
+        for where, *found in self._readmitted(np.arange(self._n)):
+            seen[where], mask[where], options[where] = found
+        return seen, mask, options
+
+    def step(self, tally: Tally, actions: Batch) -> tuple[Tally, Result]:
+        """A step, and a new patient wherever an episode ended."""
+        self._encounter, tally, self._seat, moved = self._engine.move(self._encounter, tally, self._seat, actions)
+        figures = dict(zip(FIGURES, np.array(moved.figures), strict=True))
+        seen, mask = np.array(moved.observation), np.array(moved.mask)
+        ended = np.flatnonzero(figures["terminated"] + figures["truncated"])
+        last = Last(ended, seen[ended], mask[ended])
+        first, others = ended[: self._some], ended[self._some :]
+        seen[first], mask[first] = np.asarray(moved.fresh)[: len(first)], np.asarray(moved.fresh_mask)[: len(first)]
+        for where, observation, possible, _ in self._readmitted(others):
+            seen[where], mask[where] = observation, possible
+        return tally, Result(seen, mask, figures, np.asarray(moved.options), last)
+
+    def _readmitted(self, which: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Batch, Batch, Batch]]:
+        """Put new patients at ``which``, some at a time: one size, one compilation."""
+        for start in range(0, len(which), self._some):
+            now = which[start : start + self._some]
+            where = np.full(self._some, self._n, np.int32)
+            where[: len(now)] = now
+            self._encounter, self._seat, *found = self._engine.readmit(self._encounter, self._seat, where)
+            seen, mask, options = (np.asarray(part)[: len(now)] for part in found)
+            yield now, seen, mask, options
 
 
 class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
@@ -87,8 +151,8 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         self.single_action_space = copy.deepcopy(self.engine.kind.space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._seat: Seat | None = None
-        self._encounter: Encounter | None = None
+        self._tiles: list[_Tile] = []
+        self._slices = _slices(num_envs)
         self._tally = self.engine.tally()
         self._mask: NDArray[np.bool_] = np.ones((num_envs, self.engine.kind.mask_size), bool)
         self._all = np.ones(num_envs, bool)
@@ -104,86 +168,74 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         """
         if options:
             raise EngineError(f"reset options are {options!r}, expected none for a vector environment")
-        if seed is None and self._seat is not None:
-            self._seat = self._seat._replace(episode=self._seat.episode + np.uint32(1))
-        else:
+        if seed is not None or not self._tiles:
             if seed is None:
                 super().reset(seed=None)
                 seed = int(self.np_random.integers(2**63))
             seeds = self._seeds(seed)
             if isinstance(seed, int | np.integer):
                 super().reset(seed=int(seed))
-            self._seat = Seat.first(seeds)
+            self._tiles = [_Tile(self.engine, seeds[some]) for some in self._slices]
             self.reset_fairness()
-        self._encounter, observation, mask, options = self.engine.admit(self._seat)
-        self._mask = np.array(mask)
+        parts = [tile.admit() for tile in self._tiles]
+        observation, self._mask, best = (np.concatenate(some) for some in zip(*parts, strict=True))
         info: dict[str, Any] = {"action_mask": self._mask.copy(), "_action_mask": self._all}
         nothing = np.zeros(self.num_envs, np.float32)
         info["reward_terms"], info["_reward_terms"] = {name: nothing.copy() for name in TERMS}, self._all
         info["carbon_kg"], info["_carbon_kg"] = nothing, self._all
-        info["guideline"], info["_guideline"] = {"best": np.array(options), "_best": self._all}, self._all
-        return np.array(observation), info
+        info["guideline"], info["_guideline"] = {"best": best, "_best": self._all}, self._all
+        return observation, info
 
     def step(self, actions: Batch) -> tuple[Batch, Batch, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Apply ``actions[i]`` to patient ``i`` until the next decision point, or for one cycle."""
-        observation, terminated, truncated, outcome, last = self.cycle(actions)
-        info = self._info(outcome)
+        found = self.advance(actions)
+        info, last = self._info(found), found.last
         if len(last.where):
             over = np.zeros(self.num_envs, bool)
             over[last.where] = True
-            final_obs, final_mask = np.zeros(observation.shape, np.float32), np.zeros(self._mask.shape, bool)
+            final_obs, final_mask = np.zeros(found.observation.shape, np.float32), np.zeros(self._mask.shape, bool)
             final_obs[last.where], final_mask[last.where] = last.observation, last.mask
             info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
             info["final_info"] = {"action_mask": final_mask, "_action_mask": over}
         info.update(action_mask=self._mask.copy(), _action_mask=self._all)
-        return observation, self._reward(outcome), terminated, truncated, info
+        terminated, truncated = (found.figures[name] > 0.5 for name in ("terminated", "truncated"))
+        return found.observation, self._reward(found), terminated, truncated, info
 
-    def cycle(self, actions: Batch) -> tuple[Batch, NDArray[np.bool_], NDArray[np.bool_], Outcome, Last]:
-        """Step without an info. Returns observation, terminated, truncated, outcome, and the episodes that ended."""
-        if self._encounter is None or self._seat is None:
+    def advance(self, actions: Batch) -> Result:
+        """Step without an info."""
+        if not self._tiles:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
-        self._encounter, self._tally, seen, possible, outcome = self.engine.step(self._encounter, self._tally, checked)
-        observation, self._mask = np.array(seen), np.array(possible)
-        terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
-        ended = np.flatnonzero(terminated | truncated)
-        last = Last(ended, observation[ended], self._mask[ended])
-        if len(ended):
-            self._replace(ended, observation)
-        return observation, terminated, truncated, outcome, last
+        parts = []
+        for tile, some in zip(self._tiles, self._slices, strict=True):
+            self._tally, part = tile.step(self._tally, checked[some])
+            parts.append(part)
+        found = parts[0] if len(parts) == 1 else _joined(parts, self._slices)
+        self._mask = found.mask
+        return found
 
-    def _reward(self, outcome: Outcome) -> Batch:
-        return np.array(outcome.reward)
+    def _reward(self, found: Result) -> Batch:
+        return found.figures["reward"]
 
-    def _info(self, outcome: Outcome) -> dict[str, Any]:
-        terms, said = np.asarray(outcome.terms), outcome.verdict
-        panel = {"verdict": np.asarray(said.code), "share": np.asarray(said.share), "best": np.asarray(said.options).T}
+    def _info(self, found: Result) -> dict[str, Any]:
+        figures = found.figures
+        best = found.options.T if len(found.options) else np.zeros((self.num_envs, len(self.action_names)), bool)
+        panel = {"verdict": figures["code"].astype(np.int32), "share": figures["share"], "best": best}
         values = {
-            "reward_terms": dict(zip(TERMS, terms, strict=True)),
-            "carbon_kg": np.asarray(outcome.carbon_kg),
-            "cost_usd": np.asarray(outcome.cost),
-            "cycles": np.asarray(outcome.cycles),
+            "reward_terms": {name: figures[name] for name in TERMS},
+            "carbon_kg": figures["carbon_kg"],
+            "cost_usd": figures["cost"],
+            "cycles": figures["cycles"].astype(np.int32),
             "guideline": {**panel, **{f"_{name}": self._all for name in panel}},
-            "given": np.array(outcome.given),
+            "given": figures["given"].astype(np.int32),
         }
         return {**values, **{f"_{name}": self._all for name in values}}
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, one row per environment. The name is the one that sb3-contrib looks for."""
-        if self._encounter is None:
+        if not self._tiles:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
         return self._mask.copy()
-
-    def _replace(self, ended: NDArray[np.intp], observation: Batch) -> None:
-        """Put new patients where episodes ended, in place."""
-        size = _SMALLEST
-        while size < len(ended):
-            size *= 8
-        where = np.full(min(size, max(self.num_envs, _SMALLEST)), self.num_envs, np.int32)
-        where[: len(ended)] = ended
-        self._encounter, self._seat, fresh, fresh_mask = self.engine.readmit(self._encounter, self._seat, where)
-        observation[ended] = np.asarray(fresh)[: len(ended)]
-        self._mask[ended] = np.asarray(fresh_mask)[: len(ended)]
 
     def _seeds(self, seed: Any) -> NDArray[np.uint64]:
         if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
@@ -201,5 +253,22 @@ class MultiObjectiveVectorEnv(OncologyVectorEnv):
         self.reward_space = reward_space(self.engine)
         self.reward_dim = len(TERMS)
 
-    def _reward(self, outcome: Outcome) -> Batch:
-        return np.array(outcome.terms).T
+    def _reward(self, found: Result) -> Batch:
+        return np.stack([found.figures[name] for name in TERMS], 1)
+
+
+def _slices(n: int) -> list[slice]:
+    """The environments of each tile. Tiles have one size, or two that differ by one."""
+    bounds = np.linspace(0, n, -(-n // TILE) + 1).astype(int)
+    return [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
+
+
+def _joined(parts: Sequence[Result], slices: Sequence[slice]) -> Result:
+    last = [part.last._replace(where=part.last.where + some.start) for part, some in zip(parts, slices, strict=True)]
+    return Result(
+        np.concatenate([part.observation for part in parts]),
+        np.concatenate([part.mask for part in parts]),
+        {name: np.concatenate([part.figures[name] for part in parts]) for name in FIGURES},
+        np.concatenate([part.options for part in parts], 1),
+        Last(*(np.concatenate(some) for some in zip(*last, strict=True))),
+    )
