@@ -54,10 +54,7 @@ def main() -> None:
     steps = sum(len(episode) for episode in episodes)
     print(f"{len(episodes)} episodes, {steps} steps of {about['dataset_id']}: {features} numbers seen, {regimens} regimens")
     dataset = d3rlpy.dataset.ReplayBuffer(
-        d3rlpy.dataset.InfiniteBuffer(),
-        episodes=episodes,
-        action_space=d3rlpy.ActionSpace.DISCRETE,
-        action_size=regimens,
+        d3rlpy.dataset.InfiniteBuffer(), episodes=episodes, action_space=d3rlpy.ActionSpace.DISCRETE, action_size=regimens
     )
     encoder = VectorEncoderFactory(arguments.hidden)
     if arguments.algo == "cql":

@@ -34,14 +34,8 @@ from train import train
 
 HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"
-UNTRAINED = {
-    "regimen": ("random", "constant", "guideline", "clinician"),
-    "dose": ("random", "constant", "guideline"),
-}
-TRAINED = {
-    "regimen": ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"),
-    "dose": ("sac",),
-}
+UNTRAINED = {"regimen": ("random", "constant", "guideline", "clinician"), "dose": ("random", "constant", "guideline")}
+TRAINED = {"regimen": ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"), "dose": ("sac",)}
 """Baselines by kind of environment."""
 
 
@@ -113,9 +107,8 @@ def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, t
 
 def best_constant(engine: Engine) -> str:
     """The regimen that does best on training patients when it is given every cycle."""
-    names = [regimen.name for regimen in engine.card.regimens if regimen.active]
     mean = {}
-    for name in names:
+    for name in (regimen.name for regimen in engine.card.regimens if regimen.active):
         try:
             agent = load_agent(engine, name)
         except AgentError:  # not every regimen can be dosed
@@ -159,13 +152,11 @@ def main() -> None:
     """Run all requested runs that are not done yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = [name for kind in TRAINED for name in environments(kind)]
-    parser.add_argument(
-        "--env", nargs="+", choices=every, default=every, metavar="ID", help=f"environments; by default all: {', '.join(every)}"
-    )
+    text = f"environments; by default all: {', '.join(every)}"
+    parser.add_argument("--env", nargs="+", choices=every, default=every, metavar="ID", help=text)
     known = list(dict.fromkeys(name for kinds in (UNTRAINED, TRAINED) for names in kinds.values() for name in names))
-    parser.add_argument(
-        "--algorithm", nargs="+", choices=known, metavar="NAME", help=f"algorithms; by default all: {', '.join(known)}"
-    )
+    text = f"algorithms; by default all: {', '.join(known)}"
+    parser.add_argument("--algorithm", nargs="+", choices=known, metavar="NAME", help=text)
     parser.add_argument("--seeds", type=int, help="runs per algorithm; by default as in hyperparameters.toml")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs of the SB3 runs there")
     parser.add_argument("--workers", choices=WORKERS, default="local", help="where to run; by default here")
@@ -186,9 +177,8 @@ def main() -> None:
             bar.reset(one, description=f"{run.environment}, {run.algorithm}, seed {run.seed}", total=None)
             content = perform(run, lambda _, done, total: bar.update(one, completed=done, total=total))
             mean = content["evaluation"]["return"]["value"]
-            bar.console.print(
-                f"{run.environment:<18} {run.algorithm:<13} {run.seed}  return {mean:.3f}  {content['seconds']:.0f} s"
-            )
+            name = f"{run.environment:<18} {run.algorithm:<13} {run.seed}"
+            bar.console.print(f"{name}  return {mean:.3f}  {content['seconds']:.0f} s")
             bar.update(whole, completed=number + 1)
 
 

@@ -1,7 +1,9 @@
 """Make baselines/README.md and its figures from the runs that are kept in baselines/runs."""
 
 import argparse
+import functools
 import json
+import operator
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
@@ -53,12 +55,7 @@ class Entry:
 
     def figure(self, *path: str) -> float:
         """The mean over runs of a figure of their evaluations."""
-        values = []
-        for run in self.runs:
-            value: Any = run["evaluation"]
-            for name in path:
-                value = value[name]
-            values.append(value)
+        values = [functools.reduce(operator.getitem, path, run["evaluation"]) for run in self.runs]
         return float("nan") if None in values else float(np.mean(values))
 
 
@@ -81,17 +78,8 @@ def entries(algorithms: dict[str, list[dict[str, Any]]], reach: float = 1.0) -> 
 
 def table(rows: list[Entry]) -> str:
     """The table of one environment."""
-    head = (
-        "",
-        "score",
-        "runs",
-        "return",
-        "QALYs",
-        "median survival, months",
-        "in the acceptability region",
-        "kg CO2e",
-        "training, s",
-    )
+    outcomes = ("return", "QALYs", "median survival, months", "in the acceptability region", "kg CO2e")
+    head = ("", "score", "runs", *outcomes, "training, s")
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in reversed(rows):
         score = row.score

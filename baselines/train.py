@@ -24,13 +24,7 @@ Curve = list[tuple[int, float]]
 
 
 def sb3(
-    engine: Engine,
-    algorithm: str,
-    settings: dict[str, Any],
-    seed: int,
-    policy: Path,
-    progress: Progress,
-    tensorboard: str | None,
+    engine: Engine, algorithm: str, settings: dict[str, Any], seed: int, policy: Path, progress: Progress, tensorboard: str | None
 ) -> Curve:
     """PPO, A2C, DQN and SAC by Stable-Baselines3, MaskablePPO by sb3-contrib."""
     import torch

@@ -38,14 +38,8 @@ def gymnax_cartpole(
         return Contender(GYMNAX, N, missing="not run: no --gymnax-python")
     script = str(Path(__file__).with_name("peer_gymnax.py"))
     try:
-        process = subprocess.Popen(
-            [python, script, str(N), str(SCAN_STEPS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen([python, script, str(N), str(SCAN_STEPS)], **pipes, text=True, env=environment)
     except OSError as error:
         return Contender(GYMNAX, N, missing=f"cannot run {python}: {error.strerror}")
     closing.enter_context(process)  # closes its stdin, which ends the process

@@ -86,9 +86,8 @@ def main() -> None:
         "environment_steps_per_second": steps / inside.wall,
     }
     print(f"{figures['algorithm']} on {arguments.n_envs} x {arguments.env}, {steps} steps, {settings}")
-    print(
-        f"environment and adapter: {figures['wall_share']:.1%} of wall time, {figures['processor_share']:.1%} of processor time"
-    )
+    shares = f"{figures['wall_share']:.1%} of wall time, {figures['processor_share']:.1%} of processor time"
+    print(f"environment and adapter: {shares}")
     print(f"training {figures['steps_per_second']:,.0f} steps/s, environment alone {steps / inside.wall:,.0f} steps/s")
     print(f"longest call {inside.longest:.3f} s")
     if arguments.json:

@@ -105,16 +105,8 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
             add(name := f"onco_gym scan x{num_envs:,}", scan, name, engine, num_envs)
         add(GYMNAX, gymnax_cartpole, gymnax_python, ENVIRONMENT, closing, about)
 
-        judged = (
-            OURS_SINGLE,
-            ALL_SINGLE,
-            ICU,
-            OURS_VECTOR,
-            ALL_VECTOR,
-            OURS_SCAN,
-            ALL_SCAN,
-            GYMNAX,
-        )  # back to back, so that both have the same noise
+        # Those that are compared run back to back, so that both have the same noise.
+        judged = (OURS_SINGLE, ALL_SINGLE, ICU, OURS_VECTOR, ALL_VECTOR, OURS_SCAN, ALL_SCAN, GYMNAX)
         order = sorted(contenders.values(), key=lambda one: judged.index(one.name) if one.name in judged else len(judged))
         others = work_of_others()
         for turn in range(plan.rounds):

@@ -1,6 +1,5 @@
 """The report of speed.py: ratios, targets, tables and a picture."""
 
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,16 +164,15 @@ def plot(result: Result, file: Path) -> None:
     axes = figure.subplots()
     contenders = [contender for contender in result.contenders.values() if contender.rates]
     for kind, marker in (("vector", "o"), ("scan", "s")):
-        curve = [contender for contender in contenders if contender.name.startswith(f"onco_gym {kind}")]
-        line = axes.plot(
-            [one.envs for one in curve], [statistics.median(one.rates) for one in curve], marker=marker, label=f"onco_gym {kind}"
-        )[0]
+        curve = [one for one in contenders if one.name == f"onco_gym {kind} x{one.envs:,}"]
+        sizes = [one.envs for one in curve]
+        (line,) = axes.plot(sizes, [one.median for one in curve], marker=marker, label=f"onco_gym {kind}")
         spread = [min(one.rates) for one in curve], [max(one.rates) for one in curve]
-        axes.fill_between([one.envs for one in curve], *spread, alpha=0.2, color=line.get_color(), linewidth=0)
-    for contender, marker in zip((one for one in contenders if one.envs == 1 and "single" in one.name), "Dv^", strict=False):
-        axes.plot(1, statistics.median(contender.rates), marker, label=contender.name)
+        axes.fill_between(sizes, *spread, alpha=0.2, color=line.get_color(), linewidth=0)
+    for contender, marker in zip((one for one in contenders if one.envs == 1 and "single" in one.name), "Dv^<", strict=False):
+        axes.plot(1, contender.median, marker, label=contender.name)
     for contender, marker in zip((one for one in contenders if one.envs > 1 and "onco_gym" not in one.name), "P*", strict=False):
-        axes.plot(contender.envs, statistics.median(contender.rates), marker, markersize=9, label=contender.name)
+        axes.plot(contender.envs, contender.median, marker, markersize=9, label=contender.name)
     axes.set(xscale="log", yscale="log", xlabel="environments", ylabel="environment steps per second")
     axes.set_title("Median over rounds; shaded: slowest to fastest round")
     axes.grid(alpha=0.3)

@@ -132,11 +132,8 @@ def rivals(card: str, patients: int = 64, seed: int = 2500) -> dict[str, Any]:
     }
     for name, value in others.items():
         better = value / np.maximum(plans.value, 1e-6) - 1
-        found[name] = {
-            "mean": float(value.mean()),
-            "better_1_percent": float((better > 0.01).mean()),
-            "most": float(better.max()),
-        }
+        shares = {"better_1_percent": float((better > 0.01).mean()), "most": float(better.max())}
+        found[name] = {"mean": float(value.mean()), **shares}
     return found
 
 
@@ -181,9 +178,8 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
     given = play(engine, load_agent(engine, "guideline"), many.origin).given
     guided = np.full((engine.horizon, n * DRAWS), engine.scenario.holiday, np.int32)
     guided[: len(given)] = np.maximum(given, 0)
-    had, usual = (
-        value_of(engine, many, one, "sampled").reshape(n, DRAWS).mean(1) for one in (np.repeat(plans.decisions, DRAWS, 1), guided)
-    )
+    both = np.repeat(plans.decisions, DRAWS, 1), guided
+    had, usual = (value_of(engine, many, one, "sampled").reshape(n, DRAWS).mean(1) for one in both)
     gain = mean(had - usual)
     levels = {"looked_for": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
     return {"patients": n, **levels, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
@@ -307,13 +303,7 @@ def speed(card: str, episodes: tuple[int, ...] = (250, 1000)) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "brute": brute,
-    "rivals": rivals,
-    "values": values,
-    "warm": warm,
-    "reconstruction": reconstruction,
-    "coverage": coverage,
-    "speed": speed,
+    part.__name__: part for part in (brute, rivals, values, warm, reconstruction, coverage, speed)
 }
 
 
@@ -321,9 +311,8 @@ def main() -> None:
     """Run the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("card", help="the name of a shipped card")
-    parser.add_argument(
-        "--part", nargs="+", choices=tuple(PARTS), default=list(PARTS), metavar="PART", help="parts to run; by default all"
-    )
+    text = "parts to run; by default all"
+    parser.add_argument("--part", nargs="+", choices=tuple(PARTS), default=list(PARTS), metavar="PART", help=text)
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE; figures of other parts in it are kept")
     arguments = parser.parse_args()
     target = Path(arguments.json) if arguments.json else None

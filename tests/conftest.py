@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +9,10 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 
 import jax
+import numpy as np
 import pytest
 import tomlkit
+from hypothesis import strategies as st
 
 import onco_gym
 
@@ -55,6 +58,18 @@ def nsclc():
     return load_card("nsclc")
 
 
+def refuses(error, said, call, /, *arguments, **options):
+    """The call raises this error, with these words in it."""
+    with pytest.raises(error, match=said):
+        call(*arguments, **options)
+
+
+def interval(values):
+    """The 95% interval of their mean."""
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    return values.mean() - half, values.mean() + half
+
+
 class Ran(NamedTuple):
     """What a command came to."""
 
@@ -78,6 +93,18 @@ def command(capsys, monkeypatch):
 
 
 @pytest.fixture
+def printed(command):
+    """Runs a command that must succeed, with nothing to note; what it prints."""
+
+    def run(*arguments):
+        code, out, err = command(*arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
+
+
+@pytest.fixture
 def refused(command, monkeypatch, tmp_path):
     """Runs a command that must be refused with one line that holds ``named``, and must write nothing."""
 
@@ -93,6 +120,33 @@ def refused(command, monkeypatch, tmp_path):
         assert not list(empty.iterdir())
 
     return run
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def edited_anywhere(draw, text):
+    """What a file of JSON holds, with anything anywhere in it."""
+    content = json.loads(text)
+    place, key = content, draw(st.sampled_from(sorted(content)))
+    while isinstance(place[key], dict | list) and place[key] and draw(st.booleans()):
+        place = place[key]
+        key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+    place[key] = draw(ANYTHING)
+    return content
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of datasets, which are made in chunks that take little time."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.setattr("onco_gym.evaluation.dataset.CHUNK", 32)
+    return tmp_path
 
 
 @pytest.fixture

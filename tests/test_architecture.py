@@ -6,24 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = [
-    "version",
-    "foundation",
-    "cards",
-    "knowledge",
-    "patients",
-    "simulator",
-    "rewards",
-    "interfaces",
-    "agents",
-    "journeys",
-    "trials",
-    "fairness",
-    "verification",
-    "evaluation",
-    "testing",
-    "cli",
-]
+ROOMS = ["version", "foundation", "cards", "knowledge", "patients", "simulator", "rewards", "interfaces"]
+ROOMS += ["agents", "journeys", "trials", "fairness", "verification", "evaluation", "testing", "cli"]
 
 
 def imports(path):

@@ -10,7 +10,7 @@ from rich.progress import track
 from onco_gym.cards import Card, card_files, load_card
 from onco_gym.cards.load import digest
 from onco_gym.trials.plots import against_published, published_panels, save
-from onco_gym.trials.published import Figure, Reproduction, accuracy, relative_error, reproduce
+from onco_gym.trials.published import Figure, Reproduction, accuracy, relative_error, reproduce, side_by_side
 from pages import DOCS, IMAGES, NOTE, generated_by, parser, table, write
 
 PATIENTS, SEEDS = 1000, (1, 2, 3)  # the seed of the shipped fits was 0
@@ -95,36 +95,16 @@ def pooled_without(every: dict[int, list[Reproduction]], trials: Sequence[str]) 
 
 def figure_row(figure: Figure) -> tuple[str, str, str, int, str]:
     """One row of a table of targets."""
-    wanted = f"{'at most' if figure.at_most else 'at least'} {figure.target:.0%}"
-    return figure.title, f"{figure.value:.1%}", wanted, figure.count, "yes" if figure.reached else "**no**"
-
-
-def pair(simulated: float, published: float | None, kind: str) -> str:
-    """Simulated / published."""
-    if published is None:
-        return ""
-    return f"{format(simulated, kind) if simulated < 1e6 else 'not reached'} / {format(published, kind)}"
+    return figure.title, f"{figure.value:.1%}", figure.wanted, figure.count, "yes" if figure.reached else "**no**"
 
 
 def arm_row(row: Reproduction) -> tuple[str, ...]:
     """One row of a table of arms."""
-    arm, result = row.arm, row.result
-    ratio = ""
-    if row.pfs_hazard_ratio and arm.pfs_hazard_ratio is not None:
-        ratio = pair(row.pfs_hazard_ratio.value, arm.pfs_hazard_ratio, ".2f")
-        if arm.pfs_hazard_ratio_interval:
-            ratio += " ({:.2f} to {:.2f})".format(*arm.pfs_hazard_ratio_interval)
-    return (
-        arm.trial,
-        f"`{arm.population}`",
-        f"{arm.prior} then {arm.protocol}" if arm.prior else arm.protocol,
-        pair(result.response.value, arm.response, ".0%"),
-        pair(result.progression_free.median().value, arm.pfs_months, ".1f"),
-        pair(result.overall.median().value, arm.os_months, ".1f"),
-        pair(result.grade3.value, arm.grade3, ".0%"),
-        ratio,
-        ", ".join(f"{mark} {pair(seen, wanted, '.0%')}" for mark, wanted, seen in row.landmarks()),
-    )
+    arm, (*texts, ratio, marks) = row.arm, row.texts()
+    if ratio and arm.pfs_hazard_ratio_interval:
+        ratio += " ({:.2f} to {:.2f})".format(*arm.pfs_hazard_ratio_interval)
+    protocol = f"{arm.prior} then {arm.protocol}" if arm.prior else arm.protocol
+    return arm.trial, f"`{arm.population}`", protocol, *texts, ratio, marks
 
 
 def worst(rows: list[Reproduction]) -> list[str]:
@@ -137,29 +117,21 @@ def worst(rows: list[Reproduction]) -> list[str]:
             error = relative_error(published, times)
             if error is not None:
                 size = abs(np.log1p(max(error, -0.95))) / 0.15
-                found.append((size, f"{label}: median {name.upper()} {pair(times.median().value, published, '.1f')} months"))
+                median = side_by_side(times.median().value, published, ".1f")
+                found.append((size, f"{label}: median {name.upper()} {median} months"))
         for name, what in (("response", "response"), ("grade3", "grade 3+")):
             published, seen = getattr(row.arm, name), getattr(row.result, name).value
             if published is not None:
-                found.append((abs(seen - published) / 0.08, f"{label}: {what} {pair(seen, published, '.0%')}"))
+                found.append((abs(seen - published) / 0.08, f"{label}: {what} {side_by_side(seen, published, '.0%')}"))
         for mark, published, seen in row.landmarks():
-            found.append((abs(seen - published) / 0.08, f"{label}: {mark} {pair(seen, published, '.0%')}"))
+            found.append((abs(seen - published) / 0.08, f"{label}: {mark} {side_by_side(seen, published, '.0%')}"))
     return [f"- {text}" for _, text in sorted(found, key=lambda pair: -pair[0])[:10]]
 
 
 def section(name: str, card: Card, rows: list[Reproduction]) -> list[str]:
     """A card's part of the page."""
-    head = [
-        "trial",
-        "population",
-        "prior lines, then protocol",
-        "response",
-        "PFS, months",
-        "OS, months",
-        "grade 3+",
-        "PFS HR",
-        "landmarks",
-    ]
+    place = ["trial", "population", "prior lines, then protocol"]
+    head = [*place, "response", "PFS, months", "OS, months", "grade 3+", "PFS HR", "landmarks"]
     lines = [f"## {card.title}", "", f"Card `{name}`, digest `{digest(card)}`.", ""]
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
         figures = [figure_row(figure) for figure in accuracy(rows, use) if figure.count]
@@ -189,11 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trials = PANELS.get(name) or sorted({arm.trial for arm in card.arms})[:8]
         save(published_panels(rows, trials, card.title), IMAGES / f"trials_{name}.png")
     without = pooled_without(every, ("MONALEESA-3", "coBRIM"))
-    lines = [
-        HEAD.format(mark=generated_by(__file__), patients=f"{PATIENTS:,}", note=NOTE, without=without),
-        f"## All {len(every[SEEDS[0]])} arms of {len(cards)} cards",
-        "",
-    ]
+    lines = [HEAD.format(mark=generated_by(__file__), patients=f"{PATIENTS:,}", note=NOTE, without=without)]
+    lines += [f"## All {len(every[SEEDS[0]])} arms of {len(cards)} cards", ""]
     lines += [f"These tables show the mean of {len(SEEDS)} seeds (lowest to highest). The cards below show the first seed.", ""]
     for use, title in (("fit", "Fitted"), ("check", "Check, never fitted")):
         figures = [pooled_row(same) for same in zip(*(accuracy(rows, use) for rows in every.values()), strict=True)]

@@ -35,14 +35,8 @@ HORIZON = 174  # cycles of the tumour in the picture
 RULES = {"continuous": None, "published rule": (HALVED, 0.0), "narrow rule": (-0.3, -0.2)}
 """Arms: the changes of the sum of diameters at which an adaptive arm pauses and resumes treatment."""
 CASES = {
-    "nsclc": {
-        "gefitinib_erlotinib": "egfr_sensitising and ecog <= 1",
-        "osimertinib": "egfr_sensitising and ecog <= 1",
-    },
-    "melanoma": {
-        "vemurafenib": "BRAF_V600 and ecog <= 1",
-        "dabrafenib_trametinib": "BRAF_V600 and ecog <= 1",
-    },
+    "nsclc": {"gefitinib_erlotinib": "egfr_sensitising and ecog <= 1", "osimertinib": "egfr_sensitising and ecog <= 1"},
+    "melanoma": {"vemurafenib": "BRAF_V600 and ecog <= 1", "dabrafenib_trametinib": "BRAF_V600 and ecog <= 1"},
     "breast": {"palbociclib_letrozole": "hr_positive and not endocrine_resistant and ecog <= 1"},
     "colorectal": {"cetuximab_folfiri": "not RAS_mutant and not BRAF_V600E and left_sided and ecog <= 1"},
 }
@@ -297,11 +291,8 @@ def verdict(results: dict[tuple[str, str], dict[str, Arm]]) -> list[str]:
             found[key].append(f"`{regimen}`")
         said = "; ".join(f"{key}: {', '.join(names)}" for key, names in found.items() if names)
         lines.append(f"- {question}: {said}.")
-    return [
-        "The narrow rule against continuous dosing, mean over patients. A difference is clear if its 95% interval excludes 0:",
-        "",
-        *lines,
-    ]
+    said = "The narrow rule against continuous dosing, mean over patients. A difference is clear if its 95% interval excludes 0:"
+    return [said, "", *lines]
 
 
 def page(results: dict[tuple[str, str], dict[str, Arm]]) -> str:
@@ -312,16 +303,13 @@ def page(results: dict[tuple[str, str], dict[str, Arm]]) -> str:
         for label, arm in arms.items():
             difference = arm.tumour.months - control.tumour.months
             first = (f"{name}, `{regimen}`" if arm is control else "", label, f"{arm.dose:.0%}")
-            against = (
-                gain(arm.tumour.months, control.tumour.months),
-                f"{(difference > 0).mean():.0%}",
-                f"{(difference < 0).mean():.0%}",
-            )
+            shares = f"{(difference > 0).mean():.0%}", f"{(difference < 0).mean():.0%}"
+            against = (gain(arm.tumour.months, control.tumour.months), *shares)
             tumours.append((*first, median(arm.tumour), *(("", "", "") if arm is control else against)))
             later = (gain(arm.overall.months, control.overall.months), gain(arm.qalys, control.qalys, 2))
             seen = (median(arm.environment), median(arm.baseline), median(arm.nadir), median(arm.overall))
             clinic.append((*first[:2], *seen, *(("", "") if arm is control else later)))
-    head = ["regimen", "arm"]
+    head, medians = ["regimen", "arm"], ["on treatment", "from baseline", "RECIST", "overall survival"]
     parts = {
         "mark": generated_by(__file__),
         "note": NOTE,
@@ -329,20 +317,7 @@ def page(results: dict[tuple[str, str], dict[str, Arm]]) -> str:
         "years": YEARS,
         "stop": f"{-HALVED:.0%}",
         "tumours": "\n".join(table([*head, "dose", "median, months", "mean gain, months", "longer in", "shorter in"], tumours)),
-        "clinic": "\n".join(
-            table(
-                [
-                    *head,
-                    "on treatment",
-                    "from baseline",
-                    "RECIST",
-                    "overall survival",
-                    "gain in survival, months",
-                    "gain in quality-adjusted life, years",
-                ],
-                clinic,
-            )
-        ),
+        "clinic": "\n".join(table([*head, *medians, "gain in survival, months", "gain in quality-adjusted life, years"], clinic)),
         "cases": "\n".join(f"- {name}, `{regimen}`: `{CASES[name][regimen]}`" for name, regimen in results),
         "verdict": "\n".join(verdict(results)),
     }
@@ -371,17 +346,10 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
     from matplotlib.figure import Figure
 
     n = 200
-    engine = make_engine(
-        without_death(card),
-        cohort=CausalGenerator(card).sample(n, SEED, where=population),
-        kind="dose",
-        terms=(),
-        horizon=HORIZON,
-    )
-    agents = {
-        "continuous": ConstantDose(card, regimen),
-        "narrow rule": AdaptiveDose(card, regimen, *(RULES["narrow rule"] or ())),
-    }
+    patients = CausalGenerator(card).sample(n, SEED, where=population)
+    engine = make_engine(without_death(card), cohort=patients, kind="dose", terms=(), horizon=HORIZON)
+    narrow = AdaptiveDose(card, regimen, *(RULES["narrow rule"] or ()))
+    agents = {"continuous": ConstantDose(card, regimen), "narrow rule": narrow}
     runs = {label: rollout(engine, agent, n, SEED, keep_observations=True) for label, agent in agents.items()}
     (before, ended), (after, ended_too) = (time_to_progression(card, runs[label]) for label in agents)
     seen = np.flatnonzero(ended & ended_too)  # progressed in both arms
@@ -389,9 +357,8 @@ def draw_patient(card: Card, regimen: str, population: str, path: Path) -> None:
     figure = Figure(figsize=(10, 4.6), dpi=100, layout="constrained")
     for axes, (label, run) in zip(figure.subplots(1, 2, sharey=True), runs.items(), strict=True):
         _draw_tumour(axes, engine, run, int(typical))
-        axes.set_title(
-            f"{label}: {time_to_progression(card, run)[0][typical] / WEEKS_PER_MONTH:.0f} months to progression", fontsize=9
-        )
+        months = time_to_progression(card, run)[0][typical] / WEEKS_PER_MONTH
+        axes.set_title(f"{label}: {months:.0f} months to progression", fontsize=9)
     figure.axes[0].set_ylabel("cm³")
     lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines() if not line.get_label().startswith("_")}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=8, frameon=False, fontsize=8)
@@ -421,10 +388,6 @@ def _draw_tumour(axes: Any, engine: Engine, run: Episodes, patient: int) -> None
     axes.set(yscale="log", ylim=(1e-3, 5 * start), xlabel="months")
 
 
-def _mean_gain(arms: dict[str, Arm]) -> float:
-    return float((arms["narrow rule"].tumour.months - arms["continuous"].tumour.months).mean())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate the arms, write the page, draw the pictures."""
     parser(__file__, __doc__).parse_args(arguments)
@@ -434,7 +397,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[name, regimen] = compare(load_card(name), regimen, CASES[name][regimen], PATIENTS, SEED)
     write(DOCS / "dosing.md", page(results))
     draw_progression(results, IMAGES / "dosing_progression.png")
-    name, regimen = max(results, key=lambda case: _mean_gain(results[case]))
+    gains = {}
+    for case, arms in results.items():
+        gains[case] = (arms["narrow rule"].tumour.months - arms["continuous"].tumour.months).mean()
+    name, regimen = max(gains, key=gains.__getitem__)
     draw_patient(load_card(name), regimen, CASES[name][regimen], IMAGES / "dosing_patient.png")
     return 0
 

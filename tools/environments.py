@@ -33,18 +33,7 @@ def catalogue(cards: dict[str, Card]) -> str:
         )
         for name, card in cards.items()
     ]
-    head = [
-        "id",
-        "card",
-        "disease",
-        "observations",
-        "actions",
-        "clones",
-        "patient variables",
-        "rules",
-        "arms (fit + check)",
-        "sources",
-    ]
+    counts = ["observations", "actions", "clones", "patient variables", "rules", "arms (fit + check)", "sources"]
     lines = [
         GENERATED,
         "# Cards",
@@ -53,7 +42,7 @@ def catalogue(cards: dict[str, Card]) -> str:
         "published trial arms. Every figure has a unit and a source. To add a disease, add a card;",
         "[CONTRIBUTING.md](../CONTRIBUTING.md) explains how.",
         "",
-        *table(head, rows),
+        *table(["id", "card", "disease", *counts], rows),
         "Every card also comes as `-Dose-v0`, `-Workflow-v0` and `mo-...-v0`.",
         'For a card of your own, use `onco_gym/Card-v0`: `gym.make("onco_gym/Card-v0", card="my.toml")`.',
         "",
@@ -66,6 +55,9 @@ def page(name: str, card: Card) -> str:
     """The text of an environment's page."""
     layout = scenario(card)
     years = card.horizon_cycles * card.cycle_weeks / WEEKS_PER_YEAR
+    doses = "an intensity for each anti-cancer regimen ([dosing](../dosing.md))"
+    tests = ", ".join(test.name for test in card.tests)
+    orders = f"{tests}, ctDNA, imaging, evidence, regimen, next visit ([workflow](../workflow.md))"
     lines = [
         GENERATED,
         f"# onco_gym/{card.id}-v0: {card.title}",
@@ -80,17 +72,8 @@ def page(name: str, card: Card) -> str:
             [
                 (f"`onco_gym/{card.id}-v0`", f"one of {len(card.regimens)} regimens", "a number"),
                 (f"`onco_gym/mo-{card.id}-v0`", "the same", "a vector: " + ", ".join(TERMS)),
-                (
-                    f"`onco_gym/{card.id}-Dose-v0`",
-                    "an intensity for each anti-cancer regimen ([dosing](../dosing.md))",
-                    "a number",
-                ),
-                (
-                    f"`onco_gym/{card.id}-Workflow-v0`",
-                    f"{', '.join(test.name for test in card.tests)}, ctDNA, imaging, evidence, regimen, next visit "
-                    "([workflow](../workflow.md))",
-                    "a number",
-                ),
+                (f"`onco_gym/{card.id}-Dose-v0`", doses, "a number"),
+                (f"`onco_gym/{card.id}-Workflow-v0`", orders, "a number"),
             ],
         ),
         f"![Survival, progression, response and toxicity of the guideline agent](../images/{name}.png)",
@@ -252,9 +235,8 @@ def draw(card: Card, path: Path) -> None:
     runs = {agent: rollout(engine, load_agent(engine, agent), n) for agent in ("guideline", "random", "best_supportive_care")}
     guideline = runs["guideline"]
     first = guideline.given[0]
-    common = [index for index in np.argsort(-np.bincount(first, minlength=len(card.regimens))) if (first == index).sum() >= 60][
-        :6
-    ]
+    often = np.argsort(-np.bincount(first, minlength=len(card.regimens)))
+    common = [index for index in often if (first == index).sum() >= 60][:6]
     months = np.linspace(0, engine.horizon * card.cycle_weeks / WEEKS_PER_MONTH - 0.5, 200)
 
     def curve(weeks: np.ndarray) -> np.ndarray:
@@ -271,9 +253,8 @@ def draw(card: Card, path: Path) -> None:
     progression.plot(months, curve(guideline.progression_weeks), color="0.4")
     survival.set(title="Overall survival", ylim=(0, 1), xlabel="months")
     progression.set(title="Free of progression, guideline agent", ylim=(0, 1), xlabel="months", xlim=(0, 48))
-    drawing.legend(
-        loc="outside lower center", ncols=3, fontsize=8, frameon=False, title="agents; guideline agent by first regimen"
-    )
+    about = "agents; guideline agent by first regimen"
+    drawing.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False, title=about)
     change = np.sort(guideline.best_change)[::-1] * 100
     response.bar(np.linspace(0, 100, n), change, width=100 / n, color=np.where(change <= -30, "C2", "C7"))
     response.axhline(-30, color="k", lw=0.6)
@@ -297,9 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = {ROOT / "envs" / "README.md": catalogue(cards)}
     texts.update({DOCS / "environments" / f"{name}.md": page(name, card) for name, card in cards.items()})
     if check:
-        stale = [
-            str(path.relative_to(ROOT)) for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
-        ]
+        wrong = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+        stale = [str(path.relative_to(ROOT)) for path in wrong]
         if stale:
             print(f"these pages do not match the cards: {', '.join(stale)}; run make docs", file=sys.stderr)
         return bool(stale)

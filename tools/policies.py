@@ -93,18 +93,8 @@ def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episo
         shares.append([f"{np.mean(codes == code):.0%}" for code in range(len(VERDICTS))])
     verdicts: list[tuple[object, ...]] = list(zip(VERDICTS, *shares, strict=True))
     figures: list[tuple[object, ...]] = [
-        (
-            "return",
-            f"{run.returns.mean():.2f}",
-            f"{other.returns.mean():.2f}",
-            paired(run.returns, other.returns),
-        ),
-        (
-            "quality-adjusted years",
-            f"{run.terms['outcome'].mean():.2f}",
-            f"{other.terms['outcome'].mean():.2f}",
-            paired(gain, 0),
-        ),
+        ("return", f"{run.returns.mean():.2f}", f"{other.returns.mean():.2f}", paired(run.returns, other.returns)),
+        ("quality-adjusted years", f"{run.terms['outcome'].mean():.2f}", f"{other.terms['outcome'].mean():.2f}", paired(gain, 0)),
         ("months lived", *_pair(run.weeks / WEEKS_PER_MONTH, other.weeks / WEEKS_PER_MONTH)),
         ("cycles without treatment", *_pair(_idle(engine, run), _idle(engine, other))),
         ("lines of treatment", *_pair(_lines(engine, run), _lines(engine, other))),
@@ -120,11 +110,10 @@ def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episo
     shown = {"gains most": order[-1], "ranks in the middle": order[len(order) // 2], "loses most": order[0]}
     for title, patient in shown.items():
         file = IMAGES / f"policy_{name.lower()}_{title.split()[0]}.png"
-        picture = draw_journey(engine, agent, SEED + int(patient))
         with replacing(file) as temporary:
-            temporary.write_bytes(picture)
+            temporary.write_bytes(draw_journey(engine, agent, SEED + int(patient)))
         told = f"The patient who {title}: {gain[patient]:+.2f} years (seed {SEED + int(patient)})."
-        parts += [f"{told}", "", f"![{told}](images/{file.name})", ""]
+        parts += [told, "", f"![{told}](images/{file.name})", ""]
     return "\n".join(parts)
 
 

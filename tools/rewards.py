@@ -21,7 +21,7 @@ from onco_gym.cards.scenarios import ITEMS, footprint
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine, Seat, make_engine
 from onco_gym.interfaces.single import OncologyEnv
-from onco_gym.rewards import TERMS, Tally, card_weights, hear
+from onco_gym.rewards import TERMS, card_weights, hear
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Journey
 from pages import DOCS, IMAGES, NOTE, parser, renew, table
@@ -45,18 +45,8 @@ SWEEP: dict[str, dict[str, float]] = {
 """Changes to the card's weights, in quality-adjusted life years per guideline point and per tonne."""
 REFERENCES = ("guideline", "random", "best_supportive_care")
 
-FEATURES = (
-    "share of experts who accept the regimen",
-    "it is the guideline's first choice",
-    "it is the current line, without progression",
-    "kg CO2e of a cycle of it, travel included, / 25",
-    "grade 3+ events over a course, share",
-    "it is supportive care",
-    "it is supportive care, x ECOG",
-    "it is a holiday",
-    "it is a holiday, while the tumour is 30% smaller",
-)
 START = np.array([2.0, 1.0, 1.0, 0, 0, 0, 0, 0, 0])
+"""The weights of the features in :func:`scores` with which each search starts."""
 
 
 class Result(NamedTuple):
@@ -72,9 +62,8 @@ def scores(engine: Engine, theta: jax.Array, journey: Journey) -> jax.Array:
     hearing = hear(engine.panel, scenario, engine.params, journey)
     index = jnp.arange(len(scenario.regimens))[:, None]
     per_km = engine.params.items_kg[ITEMS.index("km")]
-    burden = (engine.params.drug_kg + engine.params.clinic_kg)[:, None] + engine.params.visits[
-        :, None
-    ] * journey.patient.travel * per_km
+    travel = engine.params.visits[:, None] * journey.patient.travel * per_km
+    burden = (engine.params.drug_kg + engine.params.clinic_kg)[:, None] + travel
     toxic = np.array([1 - np.prod([1 - share for share in r.toxicity.values()]) for r in engine.card.regimens])
     ecog = jnp.floor(state.performance + 0.5)
     supportive, holiday = index == scenario.supportive, index == scenario.holiday
@@ -82,9 +71,9 @@ def scores(engine: Engine, theta: jax.Array, journey: Journey) -> jax.Array:
     rows = [
         engine.panel.shares(jnp, hearing),
         index == hearing.first,
-        (index == state.treatment) & (state.progressed < 0.5),
-        burden / 25,
-        jnp.broadcast_to(toxic[:, None], burden.shape),
+        (index == state.treatment) & (state.progressed < 0.5),  # the current line, without progression
+        burden / 25,  # kg CO2e of a cycle
+        jnp.broadcast_to(toxic[:, None], burden.shape),  # share with a grade 3+ event over a course
         jnp.broadcast_to(supportive, burden.shape),
         supportive * ecog,
         jnp.broadcast_to(holiday, burden.shape),
@@ -105,13 +94,9 @@ def treat(engine: Engine, theta: jax.Array, seat: Seat) -> tuple[jax.Array, jax.
         return (journey, tally, terms + outcome.terms, lived + outcome.lived), None
 
     journey = engine.begin(engine.draw(seat)).journey
-    nothing: tuple[Journey, Tally, jax.Array, jax.Array] = (
-        journey,
-        engine.tally(),
-        jnp.zeros((len(TERMS), len(seat.episode))),
-        jnp.zeros(len(seat.episode)),
-    )
-    (_, _, terms, lived), _ = jax.lax.scan(cycle, nothing, length=engine.horizon)
+    n = len(seat.episode)
+    start = journey, engine.tally(), jnp.zeros((len(TERMS), n)), jnp.zeros(n)
+    (_, _, terms, lived), _ = jax.lax.scan(cycle, start, length=engine.horizon)
     return terms, lived
 
 
@@ -138,12 +123,8 @@ def search(engine: Engine, weights: Mapping[str, float]) -> np.ndarray:
 
 def summary(terms: Mapping[str, np.ndarray], cycles: np.ndarray) -> Result:
     """Means of the figures that are drawn and tabulated."""
-    values = {
-        "outcome": terms["outcome"],
-        "guideline": terms["guideline"],
-        "carbon_kg": -1000 * terms["carbon"],
-        "cycles": cycles,
-    }
+    values = {name: terms[name] for name in ("outcome", "guideline")}
+    values |= {"carbon_kg": -1000 * terms["carbon"], "cycles": cycles}
     half = {name: float(1.96 * value.std() / np.sqrt(len(value))) for name, value in values.items()}
     return Result({name: float(value.mean()) for name, value in values.items()}, half)
 
@@ -178,25 +159,15 @@ def draw(found: Mapping[str, Result]) -> None:
 
     drawing = Figure(figsize=(11, 5), dpi=100, layout="constrained")
     labels = ("kg CO2e per patient (less is better)", "guideline points per patient (more is better)")
-    for place, axis, sign, label in zip(
-        drawing.subplots(1, 2, sharey=True), ("carbon_kg", "guideline"), (-1, 1), labels, strict=True
-    ):
+    places = drawing.subplots(1, 2, sharey=True)
+    for place, axis, sign, label in zip(places, ("carbon_kg", "guideline"), (-1, 1), labels, strict=True):
         joined = front(found, axis, sign)
-        place.plot(
-            [found[name].mean[axis] for name in joined], [found[name].mean["outcome"] for name in joined], color="C0", lw=1
-        )
+        line = [(found[name].mean[axis], found[name].mean["outcome"]) for name in joined]
+        place.plot(*zip(*line, strict=True), color="C0", lw=1)
         for name, one in found.items():
-            place.errorbar(
-                one.mean[axis],
-                one.mean["outcome"],
-                one.half["outcome"],
-                one.half[axis],
-                fmt="o" if name in SWEEP else "s",
-                color="C0" if name in joined else "0.6",
-                zorder=3 if name in joined else 2,
-                ms=5,
-                lw=0.7,
-            )
+            look = {"color": "C0", "zorder": 3} if name in joined else {"color": "0.6", "zorder": 2}
+            point = one.mean[axis], one.mean["outcome"], one.half["outcome"], one.half[axis]
+            place.errorbar(*point, fmt="o" if name in SWEEP else "s", ms=5, lw=0.7, **look)
         for numbers, where in _labels(found, axis):
             place.annotate(numbers, where, xytext=(6, -12), textcoords="offset points", fontsize=8)
         place.set(xlabel=label)
@@ -225,8 +196,7 @@ def front_table(found: Mapping[str, Result]) -> str:
     """The table under the picture."""
     fronts = {"carbon": front(found, "carbon_kg", -1), "guideline": front(found, "guideline", 1)}
     rows: list[tuple[object, ...]] = []
-    for number, (name, one) in enumerate(found.items(), 1):
-        mean, half = one
+    for number, (name, (mean, half)) in enumerate(found.items(), 1):
         rows.append(
             (
                 number,
@@ -239,17 +209,8 @@ def front_table(found: Mapping[str, Result]) -> str:
                 ", ".join(axis for axis, names in fronts.items() if name in names) or "-",
             )
         )
-    head = [
-        "",
-        "weights",
-        "QALY",
-        "kg CO2e",
-        "guideline points",
-        "points per cycle",
-        "months lived",
-        "on the front of outcome and",
-    ]
-    return "\n".join(table(head, rows)).strip()
+    figures = ["QALY", "kg CO2e", "guideline points", "points per cycle", "months lived"]
+    return "\n".join(table(["", "weights", *figures, "on the front of outcome and"], rows)).strip()
 
 
 def example() -> str:
@@ -302,17 +263,8 @@ def example() -> str:
         f"living {'in the country' if patient['rural'] else 'in town'} ({km:g} km to the clinic and back), "
         "in the second cycle of osimertinib."
     )
-    return "\n".join(
-        [
-            who,
-            "",
-            "```json",
-            json.dumps(shown, indent=2),
-            "```",
-            "",
-            *table(["term", "calculation", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")]),
-        ]
-    ).strip()
+    sums = table(["term", "calculation", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")])
+    return "\n".join([who, "", "```json", json.dumps(shown, indent=2), "```", "", *sums]).strip()
 
 
 def footprints() -> str:
@@ -328,13 +280,8 @@ def footprints() -> str:
         )
         for one in card.footprints
     ]
-    head = [
-        "item",
-        "kg CO2e as measured",
-        "share of electricity, measured in",
-        f"in {card.grid_zone} at {card.clinic_hour}:00",
-        "source",
-    ]
+    here = f"in {card.grid_zone} at {card.clinic_hour}:00"
+    head = ["item", "kg CO2e as measured", "share of electricity, measured in", here, "source"]
     return "\n".join(table(head, rows)).strip()
 
 

@@ -21,6 +21,20 @@ MODULES = (environments, patients, evaluation, agents, dataset, verification, tr
 """The modules of commands, in the order of the help."""
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that commands clean up before they end."""
+    plain = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    if plain:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        if plain:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@_terminable()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -28,11 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 if all went well, 1 if the output pipe is closed, 2 for a user error, 130 if interrupted. A
         command that is terminated cleans up like one that is interrupted, and exits with 143.
     """
-    with _terminable():
-        return _main(argv)
-
-
-def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             if hasattr(sys.stdout, "reconfigure"):
@@ -53,19 +62,6 @@ def _main(argv: Sequence[str] | None) -> int:
         note(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error))
         return 2
     return 0
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that commands clean up before they end."""
-    plain = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
-    if plain:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        if plain:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def make_parser() -> Parser:

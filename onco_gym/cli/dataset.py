@@ -30,18 +30,9 @@ def dataset_command(arguments: argparse.Namespace) -> None:
     with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.evaluation.dataset import write_dataset
 
-        written = write_dataset(
-            found.id,
-            arguments.agent,
-            arguments.n,
-            arguments.seed,
-            arguments.name,
-            progress=progress,
-            options={"card": found.card},
-            root=arguments.root,
-            overwrite=arguments.overwrite,
-            **where,
-        )
+        where |= {"root": arguments.root, "overwrite": arguments.overwrite, "options": {"card": found.card}}
+        asked = (arguments.agent, arguments.n, arguments.seed, arguments.name)
+        written = write_dataset(found.id, *asked, progress=progress, **where)
     means = written.mean_return if isinstance(written.mean_return, list) else [written.mean_return]
     rows = [
         ("episodes", f"{written.episodes}"),

@@ -1,6 +1,7 @@
 """Commands about environments: list, show, play."""
 
 import argparse
+import math
 import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from onco_gym.cli.arguments import add_environment, add_plot, add_seed
 from onco_gym.cli.parser import Commands, UsageError
 from onco_gym.cli.screen import console, make_table, progress_bar, wrote
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.registry import KINDS, NAMESPACE, OWN_CARD, Environment, environments, find_environment
+from onco_gym.interfaces.registry import KINDS, NAMESPACE, OWN_CARD, environments, find_environment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +81,8 @@ def _tables(card: "onco_gym.Card") -> "Iterable[Table]":
     rows = []
     for regimen in card.regimens:
         kill = ", ".join(f"{name} {value:g}" for name, value in regimen.kill.items())
-        rows.append((regimen.name, regimen.title, regimen.route, kill, f"{_any(regimen.toxicity):.0%}", regimen.max_cycles or ""))
+        harm = f"{1 - math.prod(1 - share for share in regimen.toxicity.values()):.0%}"  # in any organ
+        rows.append((regimen.name, regimen.title, regimen.route, kill, harm, regimen.max_cycles or ""))
     columns = ("name", "title", "route", "log kill", "grade 3+", "max cycles")
     yield make_table("Regimens", columns, rows, columns[-2:])
     rows = []
@@ -99,14 +101,6 @@ def _tables(card: "onco_gym.Card") -> "Iterable[Table]":
     yield make_table("Published arms", ("used to", "arms", "trials", "patients"), rows, ("arms", "trials", "patients"))
 
 
-def _any(toxicity: "dict[str, float]") -> float:
-    """The chance of a grade 3+ event in any organ."""
-    none = 1.0
-    for share in toxicity.values():
-        none *= 1 - share
-    return 1 - none
-
-
 # ------------------------------------------------------------------------------------------------ play
 
 
@@ -119,7 +113,10 @@ def play_command(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{found.id} cannot be played by hand, because its actions are more than a regimen: choose an --agent")
     seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
     with progress_bar(quiet=arguments.quiet):
-        env = _made(found)
+        import gymnasium as gym
+
+        # All ids make such an environment.
+        env: OncologyEnv = gym.make(found.id, card=found.card, render_mode="ansi").unwrapped  # type: ignore[assignment]
         agent = onco_gym.load_agent(env.engine, arguments.agent or "guideline", seed)
         observation, info = env.reset(seed=seed)
     screen.print(f"{env.engine.card.id}, seed {seed}", style="bold", markup=False)
@@ -140,12 +137,6 @@ def play_command(arguments: argparse.Namespace) -> None:
     if arguments.plot:
         env.save_picture(arguments.plot)
         wrote(arguments.plot)
-
-
-def _made(found: Environment) -> "OncologyEnv":
-    import gymnasium as gym
-
-    return gym.make(found.id, card=found.card, render_mode="ansi").unwrapped  # type: ignore[return-value] # all ids make one
 
 
 def _chart(screen: "Console", env: "OncologyEnv") -> None:

@@ -1,7 +1,6 @@
 """Commands that measure agents: rollout, evaluate, yardstick."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onco_gym.cli.arguments import (
@@ -16,7 +15,7 @@ from onco_gym.cli.arguments import (
     workers_of,
 )
 from onco_gym.cli.parser import Commands, UsageError
-from onco_gym.cli.screen import console, make_table, progress_bar, wrote
+from onco_gym.cli.screen import console, make_table, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
@@ -63,13 +62,10 @@ def register(commands: Commands) -> None:
 def rollout_command(arguments: argparse.Namespace) -> None:
     """Run an agent on many patients."""
     found = find_environment(arguments.env)
-    if arguments.cohort and not Path(arguments.cohort).is_file():
-        raise UsageError(f"there is no cohort file {arguments.cohort!r}")
     with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.agents import load_agent, rollout
         from onco_gym.evaluation import summarise_rollout
         from onco_gym.evaluation.tables import rollout_rows
-        from onco_gym.foundation.files import write_json
         from onco_gym.interfaces.engine import make_engine
 
         engine = make_engine(found.card, arguments.cohort, kind=found.kind)
@@ -77,10 +73,8 @@ def rollout_command(arguments: argparse.Namespace) -> None:
         summary = summarise_rollout(engine, rollout(engine, agent, arguments.n, arguments.seed, progress))
     title = f"{engine.card.title}, agent {arguments.agent}, seed {arguments.seed}; 95% intervals"
     console().print(make_table(title, ("", ""), rollout_rows(summary)))
-    if arguments.json:
-        asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
-        write_json(arguments.json, {**asked, **summary.to_json()})
-        wrote(arguments.json)
+    asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
+    write_figures(arguments.json, {**asked, **summary.to_json()})
 
 
 def evaluate_command(arguments: argparse.Namespace) -> None:
@@ -91,22 +85,20 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
         from onco_gym.agents import load_agent
         from onco_gym.evaluation import evaluate_all, write_report
         from onco_gym.evaluation.figures import GUIDELINE, RANDOM
-        from onco_gym.foundation.files import write_json
         from onco_gym.interfaces.engine import make_engine
 
         engine = make_engine(found.card, kind=found.kind)
         named = list(dict.fromkeys([*asked, RANDOM, GUIDELINE]))
         fairness = [] if arguments.no_fairness else asked
         first, *others = evaluate_all(engine, named, arguments.n, arguments.seed, fairness, progress=progress, **where)
-        if arguments.json:
-            compared = {"compared": [one.to_json() for one in others]} if others else {}
-            write_json(arguments.json, {**first.to_json(), **compared})
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, [first, *others], engine, load_agent(engine, arguments.agent, arguments.seed))
     _print_evaluations([first, *others])
-    for path in filter(None, (arguments.json, arguments.html)):
-        wrote(path)
+    compared = {"compared": [one.to_json() for one in others]} if others else {}
+    write_figures(arguments.json, {**first.to_json(), **compared})
+    if arguments.html:
+        wrote(arguments.html)
 
 
 def _print_evaluations(found: "list[Evaluation]") -> None:

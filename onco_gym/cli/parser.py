@@ -35,10 +35,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, example: str, agents: bool = False, **options: Any) -> None:
         listed = f"what AGENT can be:\n{describe_agents()}\n\n" if agents else ""
         super().__init__(
-            epilog=f"{listed}example: onco-gym {example}\n\n{WARNING}",
-            formatter_class=_Formatter,
-            allow_abbrev=False,
-            **options,
+            epilog=f"{listed}example: onco-gym {example}\n\n{WARNING}", formatter_class=_Formatter, allow_abbrev=False, **options
         )
 
     def format_help(self) -> str:

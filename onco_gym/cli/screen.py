@@ -8,8 +8,9 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from onco_gym.foundation.files import write_json
 from onco_gym.foundation.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -40,9 +41,8 @@ def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.show_header = any(columns)
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column in ("id", "trial")
-        )
+        justify: Literal["right", "left"] = "right" if column in numbers else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column in ("id", "trial"))
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row))
     return table
@@ -51,6 +51,13 @@ def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 def wrote(path: str | os.PathLike[str]) -> None:
     """Report a file that was written."""
     print(f"wrote {Path(path)}")
+
+
+def write_figures(path: str | os.PathLike[str] | None, content: Any) -> None:
+    """Write plain values as JSON, if a path was given, and report it."""
+    if path:
+        write_json(path, content)
+        wrote(path)
 
 
 def note(text: str) -> None:
@@ -126,45 +133,38 @@ def _bar(stage: str) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def _lines(stage: str) -> Iterator[Progress]:
-    lines = _Lines(stage)
-    ended = threading.Event()
-    thread = threading.Thread(target=lines.repeat, args=(ended,), daemon=True)
-    thread.start()
-    try:
-        yield lines.progress
-    finally:
-        ended.set()
-        thread.join()
-
-
-class _Lines:
     """Progress as lines: one for every stage, and one from time to time while a stage lasts."""
+    now, begun = (stage, 0, 0), time.monotonic()
+    lock, ended = threading.Lock(), threading.Event()  # reports come from the work and from a clock thread
 
-    def __init__(self, stage: str) -> None:
-        self._now = stage, 0, 0
-        self._begun = time.monotonic()
-        self._lock = threading.Lock()  # reports come from the work and from a clock thread
+    def show() -> None:
+        stage, done, total = now
+        name, comma, details = stage.partition(",")
+        count = f" {done:,} of {total:,}" if total else f" {done:,}" if done else ""
+        note(f"{name}{count}{comma}{details}, {time.monotonic() - begun:.0f} s")
 
-    def progress(self, stage: str, done: int, total: int) -> None:
-        with self._lock:
-            changed = _name(stage) != _name(self._now[0])
-            self._now = stage, done, total
-            if changed and time.monotonic() - self._begun >= FIRST_LINE:
-                self._print()
+    def progress(stage: str, done: int, total: int) -> None:
+        nonlocal now
+        with lock:
+            changed = _name(stage) != _name(now[0])
+            now = stage, done, total
+            if changed and time.monotonic() - begun >= FIRST_LINE:
+                show()
 
-    def repeat(self, ended: threading.Event) -> None:
-        """Print a line now and then until ``ended`` is set."""
+    def repeat() -> None:
         pause = FIRST_LINE
         while not ended.wait(pause):
             pause = BETWEEN_LINES
-            with self._lock:
-                self._print()
+            with lock:
+                show()
 
-    def _print(self) -> None:
-        stage, done, total = self._now
-        name, comma, details = stage.partition(",")
-        count = f" {done:,} of {total:,}" if total else f" {done:,}" if done else ""
-        note(f"{name}{count}{comma}{details}, {time.monotonic() - self._begun:.0f} s")
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield progress
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _name(stage: str) -> str:

@@ -22,13 +22,12 @@ from onco_gym.cli.arguments import (
     workers_of,
 )
 from onco_gym.cli.parser import Commands, Parser, UsageError
-from onco_gym.cli.screen import console, make_table, note, progress_bar, wrote
-from onco_gym.foundation.files import write_json
+from onco_gym.cli.screen import console, make_table, note, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
-    from onco_gym.trials.design import Candidate, ParameterEffect, Score
+    from onco_gym.trials.design import Candidate, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
     from onco_gym.trials.statistics import Interval
@@ -134,17 +133,9 @@ def _ensemble(name: str, card: "Card") -> "Ensemble | None":
     return found
 
 
-def _months(estimate: "Interval", wider: tuple[float, float] | None) -> str:
-    def number(value: float) -> str:
-        return f"{value:.1f}" if value < 1e6 else "not reached"
-
-    low, high = wider or (estimate.low, estimate.high)
-    return f"{number(estimate.value)} ({number(low)} to {number(high)})"
-
-
-def _share(estimate: "Interval", wider: tuple[float, float] | None) -> str:
-    low, high = wider or (estimate.low, estimate.high)
-    return f"{estimate.value:.0%} ({low:.0%} to {high:.0%})"
+def _shown(estimate: "Interval", bounds: tuple[float, float], form: str) -> str:
+    texts = [format(value, form) if value < 1e6 else "not reached" for value in (estimate.value, *bounds)]
+    return "{} ({} to {})".format(*texts)
 
 
 def _ratio(estimate: "Interval") -> str:
@@ -165,56 +156,37 @@ def trial_command(arguments: argparse.Namespace) -> None:
     ensemble = None if arguments.no_ensemble else _ensemble(name, card)
     members = ensemble.members(card) if ensemble else []
     setting = Setting(arguments.population, arguments.prior, arguments.scan_weeks)
+    asked = {name: getattr(arguments, name) for name in ("n", "seed", "months", "independent")}
     with progress_bar(quiet=arguments.quiet) as progress:
-        result = run_trial(
-            card,
-            setting,
-            arguments.arm,
-            n=arguments.n,
-            seed=arguments.seed,
-            months=arguments.months,
-            independent=arguments.independent,
-            ensemble=members,
-            progress=progress,
-        )
-    _print_trial(card, result)
-    if arguments.json:
-        write_json(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
-        wrote(arguments.json)
+        result = run_trial(card, setting, arguments.arm, **asked, ensemble=members, progress=progress)
+    before = f", after {setting.prior}" if setting.prior else ""
+    title = f"{card.title}: {setting.population or 'everybody'}{before}"
+    _print_trial(title, result)
+    write_figures(arguments.json, {"version": onco_gym.__version__, **as_json(result)})
     if arguments.plot:
         from onco_gym.trials.plots import kaplan_meier, save
 
-        before = f", after {setting.prior}" if setting.prior else ""
-        save(kaplan_meier(result, f"{card.title}: {setting.population or 'everybody'}{before}"), arguments.plot)
+        save(kaplan_meier(result, title), arguments.plot)
         wrote(arguments.plot)
 
 
-def _print_trial(card: "Card", result: "TrialResult") -> None:
-    columns = ("arm", "PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
+def _print_trial(title: str, result: "TrialResult") -> None:
+    from onco_gym.trials.trial import estimates
+
+    columns = ("PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
+    forms = (".1f", ".1f", ".0%", ".0%", ".0%", ".0%", ".2f")
     rows = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        low, high = wider.get("qalys", (arm.qalys.low, arm.qalys.high))
-        rows.append(
-            (
-                arm.name,
-                _months(arm.progression_free.median(), wider.get("pfs_months")),
-                _months(arm.overall.median(), wider.get("os_months")),
-                *(_share(getattr(arm, n), wider.get(n)) for n in ("response", "disease_control", "grade3", "discontinuation")),
-                f"{arm.qalys.value:.2f} ({low:.2f} to {high:.2f})",
-            )
-        )
-    before = f", after {result.setting.prior}" if result.setting.prior else ""
-    title = (
-        f"{card.title}: {result.setting.population or 'everybody'}{before}; {result.n} patients per arm, {result.months:g} months"
-    )
+        found = zip(estimates(arm).items(), forms, strict=True)
+        rows.append((arm.name, *(_shown(one, wider.get(name, one[1:]), form) for (name, one), form in found)))
     screen = console()
-    screen.print(make_table(title, columns, rows))
+    about = f"{title}; {result.n} patients per arm, {result.months:g} months"
+    screen.print(make_table(about, ("arm", *columns), rows))
     if len(result.arms) > 1:
         pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
         ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
-        screen.print(
-            make_table(f"Hazard ratios against {result.arms[-1].name}", ("arm", "progression or death", "death"), ratios)
-        )
+        about = f"Hazard ratios against {result.arms[-1].name}"
+        screen.print(make_table(about, ("arm", "progression or death", "death"), ratios))
     screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
 
 
@@ -241,13 +213,12 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
     state = output.with_name(f"{output.stem}.calibration.json")
     with progress_bar(quiet=arguments.quiet) as progress:
         fit = calibrate(name, output, state, arguments.n, arguments.seed, arguments.rounds, progress=progress, **where)
-    rows = [
-        (one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", ", ".join(map(_dotted, one.paths[:3])))
-        for one, x in moved(fit)
-        if abs(x) >= 0.05
-    ]
-    screen = console()
-    screen.print(make_table("Figures that moved", ("parameter", "from", "to", "on the card"), rows))
+    rows = []
+    for one, x in moved(fit):
+        if abs(x) >= 0.05:
+            places = ", ".join(".".join(map(str, path)) for path in one.paths[:3])
+            rows.append((one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", places))
+    console().print(make_table("Figures that moved", ("parameter", "from", "to", "on the card"), rows))
     print(f"{fit.position.round} rounds, loss {fit.position.loss:.1f}; wrote {output}")
     _draw(output, arguments)
 
@@ -264,10 +235,6 @@ def _draw(name: str | Path, arguments: argparse.Namespace) -> None:
     print(f"{len(drawn.offsets)} sets of figures fit as well: wrote {ensemble_file(name)}")
 
 
-def _dotted(path: Sequence[str | int]) -> str:
-    return ".".join(map(str, path))
-
-
 def _check(name: str, arguments: argparse.Namespace) -> None:
     card = onco_gym.load_card(name)
     if not card.arms:
@@ -277,9 +244,7 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
     with progress_bar(quiet=arguments.quiet) as progress:
         rows = reproduce(card, arguments.n, arguments.seed, progress=progress, **workers_of(arguments))
     _print_check(rows)
-    if arguments.json:
-        write_json(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
-        wrote(arguments.json)
+    write_figures(arguments.json, {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows)})
     if arguments.plot:
         from onco_gym.trials.plots import against_published, save
 
@@ -293,43 +258,16 @@ def _print_check(rows: "Sequence[Reproduction]") -> None:
     screen = console()
     columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
-        chosen = [row for row in rows if row.arm.use == use]
-        screen.print(make_table(f"{title}: simulated / published", columns, [_line(row) for row in chosen]))
+        lines = []
+        for row in rows:
+            if row.arm.use == use:
+                before = f", after {row.arm.prior}" if row.arm.prior else ""
+                lines.append((row.arm.trial, row.arm.protocol.split(">")[0].strip() + before, *row.texts()))
+        screen.print(make_table(f"{title}: simulated / published", columns, lines))
     for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
-        figures = [
-            (
-                one.title,
-                f"{one.value:.1%}",
-                f"{'at most' if one.at_most else 'at least'} {one.target:.0%}",
-                one.count,
-                "yes" if one.reached else "NO",
-            )
-            for one in accuracy(rows, use)
-            if one.count
-        ]
+        found = [one for one in accuracy(rows, use) if one.count]
+        figures = [(one.title, f"{one.value:.1%}", one.wanted, one.count, "yes" if one.reached else "NO") for one in found]
         screen.print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
-
-
-def _line(row: "Reproduction") -> tuple[str, ...]:
-    arm, result = row.arm, row.result
-
-    def pair(simulated: float, published: float | None, kind: str) -> str:
-        if published is None:
-            return ""
-        return f"{format(simulated, kind) if simulated < 1e6 else 'not reached'} / {format(published, kind)}"
-
-    marks = ", ".join(f"{name} {pair(simulated, published, '.0%')}" for name, published, simulated in row.landmarks())
-    ratio = pair(row.pfs_hazard_ratio.value, arm.pfs_hazard_ratio, ".2f") if row.pfs_hazard_ratio else ""
-    return (
-        arm.trial,
-        arm.protocol.split(">")[0].strip() + (f", after {arm.prior}" if arm.prior else ""),
-        pair(result.response.value, arm.response, ".0%"),
-        pair(result.progression_free.median().value, arm.pfs_months, ".1f"),
-        pair(result.overall.median().value, arm.os_months, ".1f"),
-        pair(result.grade3.value, arm.grade3, ".0%"),
-        ratio,
-        marks,
-    )
 
 
 # ------------------------------------------------------------------------------------------------ design
@@ -358,9 +296,7 @@ def design_command(arguments: argparse.Namespace) -> None:
         if ensemble is None:
             raise UsageError(f"{card.id} has no ensemble that fits: run onco-gym calibrate {arguments.id} first")
         content["sensitivity"] = _sensitivity(card, best, ensemble, arguments)
-    if arguments.json:
-        write_json(arguments.json, content)
-        wrote(arguments.json)
+    write_figures(arguments.json, content)
 
 
 def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
@@ -385,17 +321,9 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
     """Find and print the sample size. Returns it in plain numbers."""
     from onco_gym.trials.design import PowerStudy, schoenfeld_events
 
+    asked = {name: getattr(arguments, name) for name in ("endpoint", "accrual", "follow_up", "seed")}
     with progress_bar("simulating arms", arguments.quiet) as progress:
-        study = PowerStudy(
-            card,
-            best.setting,
-            best.protocol,
-            control,
-            arguments.endpoint,
-            arguments.accrual,
-            arguments.follow_up,
-            seed=arguments.seed,
-        )
+        study = PowerStudy(card, best.setting, best.protocol, control, **asked)
         found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
     console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
@@ -429,7 +357,9 @@ def _sensitivity(card: "Card", best: "Candidate", ensemble: "Ensemble", argument
     with progress_bar("simulating the arm", arguments.quiet) as progress:
         study = Sensitivity(card, best.setting, best.protocol, ensemble, arguments.sensitivity, seed=arguments.seed)
         effects = study.everything_at_once(arguments.samples, progress=progress)
-    console().print(_effects_table(arguments.sensitivity, study.base, effects))
+    rows = [(one.name, f"{one.low:.3g} to {one.high:.3g}", f"{one.first:.2f}", f"{one.total:.2f}") for one in effects]
+    title = f"What {arguments.sensitivity} depends on ({study.base:.3g} with the figures of the card)"
+    console().print(make_table(title, ("parameter", "moved by itself", "explains alone", "with interactions"), rows))
     return [
         {name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in vars(effect).items()}
         for effect in effects
@@ -449,9 +379,3 @@ def _plain(one: "Score") -> dict[str, Any]:
         "total": one.total,
         "dominated": one.dominated,
     }
-
-
-def _effects_table(outcome: str, base: float, effects: "Sequence[ParameterEffect]") -> Any:
-    rows = [(one.name, f"{one.low:.3g} to {one.high:.3g}", f"{one.first:.2f}", f"{one.total:.2f}") for one in effects]
-    title = f"What {outcome} depends on ({base:.3g} with the figures of the card)"
-    return make_table(title, ("parameter", "moved by itself", "explains alone", "with interactions"), rows)

@@ -4,7 +4,7 @@ import argparse
 
 from onco_gym.cli.arguments import add_agent, add_episodes, add_html, add_json, add_out, add_quiet, add_seed
 from onco_gym.cli.parser import Commands, UsageError
-from onco_gym.cli.screen import console, make_table, progress_bar, wrote
+from onco_gym.cli.screen import console, make_table, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
 
@@ -52,7 +52,6 @@ def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
     with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.agents import engine_of, load_agent
-        from onco_gym.foundation.files import write_json
         from onco_gym.verification import read_record, verify, write_report
         from onco_gym.verification.report import rows, to_json
 
@@ -60,8 +59,6 @@ def verify_command(arguments: argparse.Namespace) -> None:
         kept = read_record(arguments.episodes, engine)
         agent = load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
         found = verify(engine, kept, agent, seed=arguments.seed, progress=progress)
-        if arguments.json:
-            write_json(arguments.json, to_json(engine, found))
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, engine, found)
@@ -72,5 +69,6 @@ def verify_command(arguments: argparse.Namespace) -> None:
         screen.print(f"\nPatient {kept.patients[worst]} lost most:", markup=False)
         for reason in found.reasons[worst][:3]:
             screen.print(f"- {reason.text}", markup=False)
-    for path in filter(None, (arguments.json, arguments.html)):
-        wrote(path)
+    write_figures(arguments.json, to_json(engine, found))
+    if arguments.html:
+        wrote(arguments.html)

@@ -112,12 +112,7 @@ class Comparison:
 
 
 def compare(
-    engine: Engine,
-    policy: Policy,
-    episodes: Episodes,
-    attributes: Sequence[str],
-    effect: Effect,
-    progress: Progress = silent,
+    engine: Engine, policy: Policy, episodes: Episodes, attributes: Sequence[str], effect: Effect, progress: Progress = silent
 ) -> Comparison:
     """Replay ``episodes`` with all twins alongside, and ask the policy about all of them at every visit.
 

@@ -54,12 +54,11 @@ def groups_of(card: Card, attribute: str) -> tuple[str, ...]:
     return known[attribute]
 
 
-def checked_effect(effect: str) -> Effect:
+def checked_effect(effect: Effect) -> Effect:
     """Check that ``effect`` is one of :data:`EFFECTS` and return it."""
-    for known in EFFECTS:
-        if effect == known:
-            return known
-    raise FairnessError(f"effect is {effect!r}, expected one of {list(EFFECTS)}")
+    if effect not in EFFECTS:
+        raise FairnessError(f"effect is {effect!r}, expected one of {list(EFFECTS)}")
+    return effect
 
 
 def group_index(card: Card, attribute: str, value: Any) -> int:

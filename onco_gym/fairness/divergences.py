@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 from onco_gym.agents import Agent, rollout
 from onco_gym.fairness.asking import Policy
 from onco_gym.fairness.comparison import Comparison, Comparisons, compare
-from onco_gym.fairness.counterfactual import (
-    EFFECTS,
-    Effect,
-    FairnessError,
-    checked_effect,
-    chosen_attributes,
-    engine_of,
-)
+from onco_gym.fairness.counterfactual import EFFECTS, Effect, FairnessError, checked_effect, chosen_attributes, engine_of
 from onco_gym.fairness.groups import WITHIN, GroupMetrics, group_metrics
 from onco_gym.fairness.need import Guide
 from onco_gym.foundation.intervals import Interval, mean_by_patient

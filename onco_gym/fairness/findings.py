@@ -76,12 +76,7 @@ class Audit:
 
 
 def audit_fairness(
-    engine: Engine | Any,
-    agent: Agent,
-    n: int = 10_000,
-    seed: int = 0,
-    tolerance: float = TOLERANCE,
-    progress: Progress = silent,
+    engine: Engine | Any, agent: Agent, n: int = 10_000, seed: int = 0, tolerance: float = TOLERANCE, progress: Progress = silent
 ) -> Audit:
     """Check for every protected attribute whether the policy depends on it.
 

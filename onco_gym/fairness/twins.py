@@ -39,11 +39,7 @@ class Twins:
 
 
 def find_twins(
-    source: OncologyEnv | Engine | Any,
-    attribute: str,
-    value: Any,
-    effect: Effect = "total",
-    episodes: Episodes | None = None,
+    source: OncologyEnv | Engine | Any, attribute: str, value: Any, effect: Effect = "total", episodes: Episodes | None = None
 ) -> Twins:
     """Find what would have been seen of the same patients, at every visited state, had ``attribute`` been ``value``.
 
@@ -77,9 +73,8 @@ def find_twins(
         raise FairnessError("the environment has no patient yet: call reset() first")
     actions = [np.asarray(action)[None] for action in env.actions]
     made = _walk(env.engine, Origin.one(*env.origin), attribute, value, effect, actions, None)
-    return dataclasses.replace(
-        made, **{name: getattr(made, name)[:, 0] for name in ("observations", "masks", "factual", "alive")}
-    )
+    of_one = {name: getattr(made, name)[:, 0] for name in ("observations", "masks", "factual", "alive")}
+    return dataclasses.replace(made, **of_one)
 
 
 def _walk(
@@ -95,16 +90,14 @@ def _walk(
     group = group_index(engine.card, attribute, value)
     n = len(origin.row)
     replay = Replay(engine, origin, [Twin(attribute, group, np.arange(n))], effect)
-    observations, masks, factual, alive = [], [], [], []
+    rows = []
     for step in range(len(actions) + (given is None)):
         seen, twin = replay.look(), replay.look_at_twins()
         visited = np.ones(n, bool) if given is None else given[step] >= 0
         there = visited & twin.alive
-        observations.append(np.where(there[:, None], twin.observation, 0))
-        masks.append(twin.mask & there[:, None])
-        factual.append(np.where(visited[:, None], seen.observation, 0))
-        alive.append(there)
+        shown = np.where(there[:, None], twin.observation, 0)
+        rows.append((shown, twin.mask & there[:, None], np.where(visited[:, None], seen.observation, 0), there))
         if step < len(actions):
             replay.move(actions[step], None if given is None else given[step])
     name = groups_of(engine.card, attribute)[group]
-    return Twins(attribute, name, effect, *(np.array(part) for part in (observations, masks, factual, alive)))
+    return Twins(attribute, name, effect, *(np.array(part) for part in zip(*rows, strict=True)))

@@ -75,7 +75,6 @@ def from_visits(card: Card, patient_row: Mapping[str, Any], visits: Sequence[Vis
 class _Event:
     """A node in the making."""
 
-    key: str
     kind: str
     name: str
     label: str
@@ -121,31 +120,20 @@ class _Builder:
         weeks = self._card.cycle_weeks
         patient = {name: value for name, value in self._row.items() if value is not None}
         graph = nx.DiGraph(card=self._card.id, title=_one_line(self._card.title), cycle_weeks=weeks, patient=patient)
-        events = sorted(self._events.values(), key=lambda event: event.place)
-        for event in events:
-            graph.add_node(
-                event.key,
-                kind=event.kind,
-                name=event.name,
-                label=event.label,
-                cycle=event.cycle,
-                week=event.cycle * weeks,
-                until=event.cycle + len(event.doses),
-                value=float(sum(event.doses)) if event.doses else event.value,
-                confidence=event.confidence,
-                source=event.source,
-                doses=" ".join(map(repr, event.doses)),
-            )
-        for first, second in itertools.pairwise(events):
-            graph.add_edge(first.key, second.key, relation="before")
-        for first_key, second_key in self._causes:
-            graph.add_edge(first_key, second_key, relation="causes")
+        keys = sorted(self._events, key=lambda key: self._events[key].place)
+        for key in keys:
+            event = self._events[key]
+            times = {"week": event.cycle * weeks, "until": event.cycle + len(event.doses)}
+            value = float(sum(event.doses)) if event.doses else event.value
+            graph.add_node(key, **vars(event) | times | {"value": value, "doses": " ".join(map(repr, event.doses))})
+        graph.add_edges_from(itertools.pairwise(keys), relation="before")
+        graph.add_edges_from(self._causes, relation="causes")
         check(graph)
         return graph
 
     def _note(self, kind: str, name: str, label: str, cycle: int, source: str, **figures: Any) -> str:
         key = f"{kind}:{name}@{cycle}"
-        self._events[key] = _Event(key, kind, name, _one_line(label), cycle, source, **figures)
+        self._events[key] = _Event(kind, name, _one_line(label), cycle, source, **figures)
         self._latest[kind] = self._latest[f"{kind}:{name}"] = key
         return key
 
@@ -214,11 +202,8 @@ class _Builder:
 
     def _findings(self, reason: Reason) -> Iterator[str]:
         """Events so far of the findings that a rule rests on. A derived finding rests on those that imply it."""
-        for name in reason.alterations:
-            for finding in (name, *self._evidence.implied_by(name)):
-                if f"biomarker:{finding}" in self._latest:
-                    yield self._latest[f"biomarker:{finding}"]
-        for name in reason.markers:
+        names = [finding for name in reason.alterations for finding in (name, *self._evidence.implied_by(name))]
+        for name in (*names, *reason.markers):
             if f"biomarker:{name}" in self._latest:
                 yield self._latest[f"biomarker:{name}"]
 
@@ -284,8 +269,8 @@ class _Builder:
         scan = None
         if visit.diameter is not None:
             change = "" if visit.change is None or before is None else f" ({visit.change:+.0%})"
-            label, size = f"Scan: {visit.diameter:.0f} mm{change}", float(visit.diameter)
-            figures = {"value": size, "confidence": self._confidence}
+            label = f"Scan: {visit.diameter:.0f} mm{change}"
+            figures = {"value": float(visit.diameter), "confidence": self._confidence}
             scan = self._note("scan", "scan", label, visit.cycle, SIMULATION, **figures)
         if new_line:
             self._latest.pop("outcome:response", None)

@@ -40,6 +40,8 @@ OUTCOME_MARKS = {
     "death": ("X", "#111111"),
     "end": (">", "#588157"),
 }
+MARKS = {"test": "D", "biomarker": "o", "toxicity": "P", "outcome": "o"}
+ARROW = {"arrowstyle": "-|>,head_width=0.12,head_length=0.25", "alpha": 0.45, "lw": 0.8, "shrinkA": 3, "shrinkB": 3}
 TALL = {"scan": 3.4, "symptom": 1.7}
 """Height in rows of the lanes with a curve."""
 
@@ -168,18 +170,9 @@ def _label(event: Event) -> str:
 def _draw_lanes(axes: Any, plan: _Plan) -> None:
     for kind, (top, height) in plan.lanes.items():
         axes.axhspan(top - 0.15, top + height + 0.15, color=COLOURS[kind], alpha=0.06, lw=0)
-        axes.annotate(
-            LANES[kind],
-            (0, top + height / 2),
-            xycoords=("axes fraction", "data"),
-            xytext=(-10, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=8.5,
-            color=COLOURS[kind],
-            annotation_clip=False,
-        )
+        beside = {"xycoords": ("axes fraction", "data"), "xytext": (-10, 0), "textcoords": "offset points"}
+        look = {"ha": "right", "va": "center", "fontsize": 8.5, "color": COLOURS[kind]}
+        axes.annotate(LANES[kind], (0, top + height / 2), **beside, **look, annotation_clip=False)
     axes.set_yticks([])
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
@@ -259,21 +252,12 @@ def _told(values: Sequence[float], all_of_them: bool) -> list[int]:
 def _draw_marks(axes: Any, plan: _Plan, kind: str) -> None:
     for key, event in plan.events.get(kind, {}).items():
         x, y = plan.place[key]
-        default = {"test": "D", "biomarker": "o", "toxicity": "P"}.get(kind, "o")
-        mark, colour = (
-            OUTCOME_MARKS.get(event["name"], (default, COLOURS[kind])) if kind == "outcome" else (default, COLOURS[kind])
-        )
+        usual = MARKS[kind], COLOURS[kind]
+        mark, colour = OUTCOME_MARKS.get(event["name"], usual) if kind == "outcome" else usual
         axes.plot([x], [y], mark, color=colour, ms=5.5, clip_on=False, zorder=4)
-        gap, left = 0.09 * plan.per_inch, key in plan.left
-        axes.text(
-            x - gap if left else x + gap,
-            y,
-            _label(event),
-            fontsize=7.5,
-            va="center",
-            ha="right" if left else "left",
-            color=colour,
-        )
+        gap = 0.09 * plan.per_inch
+        at, side = (x - gap, "right") if key in plan.left else (x + gap, "left")
+        axes.text(at, y, _label(event), fontsize=7.5, va="center", ha=side, color=colour)
 
 
 def _draw_causes(axes: Any, plan: _Plan, graph: nx.DiGraph) -> None:
@@ -285,19 +269,5 @@ def _draw_causes(axes: Any, plan: _Plan, graph: nx.DiGraph) -> None:
         start, end = plan.place[first], plan.place[second]
         if kind == "treatment":
             start = min(end[0], plan.end(graph.nodes[first])), start[1]
-        bend = 0.18 if end[1] > start[1] else -0.18
-        axes.annotate(
-            "",
-            end,
-            start,
-            arrowprops={
-                "arrowstyle": "-|>,head_width=0.12,head_length=0.25",
-                "connectionstyle": f"arc3,rad={bend}",
-                "color": COLOURS[kind],
-                "alpha": 0.45,
-                "lw": 0.8,
-                "shrinkA": 3,
-                "shrinkB": 3,
-            },
-            zorder=1,
-        )
+        bend = f"arc3,rad={0.18 if end[1] > start[1] else -0.18}"
+        axes.annotate("", end, start, arrowprops={**ARROW, "connectionstyle": bend, "color": COLOURS[kind]}, zorder=1)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.checks import guideline_vocabulary, owner, patient_vocabulary
-from onco_gym.cards.expressions import parse
 from onco_gym.cards.schema import Categorical, Rule, Sourced, Variable
 from onco_gym.knowledge.facts import KnowledgeError, case_value, read_row, unknown, with_derived
 from onco_gym.knowledge.guideline import RECOMMENDED, Guideline
@@ -128,13 +127,10 @@ class Escape:
     sources: tuple[Citation, ...]
 
     def __str__(self) -> str:
-        who = self.clone or self.alteration
-        by = (
-            f", harboured by {self.alteration} at 10^{self.log10_fraction:g} of the tumour"
-            if self.log10_fraction is not None
-            else ""
-        )
-        return f"{who} escapes {self.share:.0%} of {self.mechanism}{by}. {'; '.join(map(str, self.sources))}"
+        size = self.log10_fraction
+        by = "" if size is None else f", harboured by {self.alteration} at 10^{size:g} of the tumour"
+        cited = "; ".join(map(str, self.sources))
+        return f"{self.clone or self.alteration} escapes {self.share:.0%} of {self.mechanism}{by}. {cited}"
 
 
 @dataclass(frozen=True)
@@ -184,7 +180,6 @@ class EvidenceGraph:
         self.card = card
         self.graph: nx.DiGraph = build_graph(card)
         self._guideline = Guideline(card)
-        self._conditions = [parse(rule.when, guideline_vocabulary(card)) if rule.when else None for rule in card.guideline]
         self._regimens = {regimen.name: regimen for regimen in card.regimens}
         self._clones = {clone.name: clone for clone in card.clones}
         self._mechanisms = {mechanism.name: mechanism for mechanism in card.mechanisms}
@@ -208,9 +203,11 @@ class EvidenceGraph:
         reasons: dict[str, list[Reason]] = {}
         for reason in self._reasons(facts, line):
             reasons.setdefault(reason.regimen, []).append(reason)
-        found = [
-            _option(self._regimens[name].title, rules) for name, rules in reasons.items() if all(r.recommends for r in rules)
-        ]
+        found = []
+        for name, rules in reasons.items():
+            if all(reason.recommends for reason in rules):
+                best = min(rules, key=_rank)
+                found.append(Option(name, self._regimens[name].title, best.status, best.level, best.escat, tuple(rules)))
         return sorted(found, key=lambda option: (*_rank(option), option.reasons[0].rule))
 
     def why(self, regimen: str, facts: Facts, line: int) -> list[Reason]:
@@ -301,23 +298,12 @@ class EvidenceGraph:
         alterations = tuple(name for name, positive in found if positive and not name.startswith("marker_"))
         absent = tuple(name for name, positive in found if not positive and not name.startswith("marker_"))
         markers = tuple(name.removeprefix("marker_") for name, positive in found if positive and name.startswith("marker_"))
-        return Reason(
-            rule=number,
-            regimen=rule.regimen,
-            status=rule.status,
-            level=rule.level,
-            escat=rule.escat,
-            lines=rule.lines,
-            when=rule.when,
-            alterations=alterations,
-            absent=absent,
-            markers=markers,
-            sources=_citations(self.card, rule),
-        )
+        said = (rule.regimen, rule.status, rule.level, rule.escat, rule.lines, rule.when)
+        return Reason(number, *said, alterations, absent, markers, _citations(self.card, rule))
 
     def _deciding(self, number: int, columns: dict[str, NDArray[Any]]) -> list[tuple[str, bool]]:
         """(finding, whether it is present) without which the rule would not hold; if none alone decides, all that are present."""
-        condition = self._conditions[number]
+        condition = self._guideline.conditions[number]
         assert condition is not None
         there: list[tuple[str, bool]] = []
         deciding: list[tuple[str, bool]] = []
@@ -421,9 +407,8 @@ def guideline_columns(card: Card, facts: Facts, line: int) -> dict[str, NDArray[
             raise KnowledgeError("'line' is among the facts, expected it as a separate argument: the next line of therapy")
         if name not in patient and name not in changing:
             raise KnowledgeError(f"{card.id} has no fact {name!r}; expected some of {', '.join([*patient, *changing])}")
-    body = {
-        name: value for name, value in facts.items() if name in patient and name not in (*changing, card.performance.variable)
-    }
+    elsewhere = (*changing, card.performance.variable)
+    body = {name: value for name, value in facts.items() if name in patient and name not in elsewhere}
     problems = patient_problems(card, body)
     if problems:
         raise KnowledgeError(problems[0])
@@ -459,17 +444,10 @@ def _rank(reason: Reason | Option) -> tuple[int, int]:
     return STATUSES.index(reason.status), LEVELS.index(reason.level)
 
 
-def _option(title: str, reasons: list[Reason]) -> Option:
-    best = min(reasons, key=_rank)
-    return Option(best.regimen, title, best.status, best.level, best.escat, tuple(reasons))
-
-
 def _largest_first(escapes: list[Escape]) -> list[Escape]:
     return sorted(escapes, key=lambda escape: -escape.share)
 
 
 def _citations(card: Card, table: Sourced) -> tuple[Citation, ...]:
-    return tuple(
-        Citation(key, card.sources[key].cite, card.sources[key].doi, card.sources[key].checked)
-        for key in dict.fromkeys(table.source)
-    )
+    cited = [(key, card.sources[key]) for key in dict.fromkeys(table.source)]
+    return tuple(Citation(key, source.cite, source.doi, source.checked) for key, source in cited)

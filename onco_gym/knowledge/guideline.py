@@ -27,13 +27,13 @@ class Guideline:
         self.regimen = np.array([names.index(rule.regimen) for rule in self.rules])
         self.recommends = np.array([rule.status in RECOMMENDED for rule in self.rules])
         self.prefers = np.array([rule.status == "preferred" for rule in self.rules])
-        self._conditions: list[Expression | None] = [parse(rule.when, vocabulary) if rule.when else None for rule in self.rules]
+        self.conditions: list[Expression | None] = [parse(rule.when, vocabulary) if rule.when else None for rule in self.rules]
 
     def matches(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """(rules, n) whether a rule applies to the patient at the next line."""
         line = columns["line"] + 1
         result = np.empty((len(self.rules), len(line)), bool)
-        for row, (rule, condition) in enumerate(zip(self.rules, self._conditions, strict=True)):
+        for row, (rule, condition) in enumerate(zip(self.rules, self.conditions, strict=True)):
             result[row] = np.isin(line, rule.lines) if rule.lines else True
             if condition is not None:
                 result[row] &= np.broadcast_to(condition.holds(columns), len(line))

@@ -191,23 +191,23 @@ class Panel:
             keeps = _some(_and(acts, going_on))
             acts = _each(lambda word, on, bits, at=keeps: word & xp.where(at, on | bits, ~_NONE), acts, going_on, self._leaves)
             idle = ~_some(_and(acts, self._active))
-            votes.append(
-                _each(lambda word, any_, bits, at=idle: word | (any_ & xp.where(at, bits, _NONE)), acts, anyway, self._resort)
-            )
+            last = _each(lambda word, bits, at=idle: word & xp.where(at, bits, _NONE), anyway, self._resort)
+            votes.append(_or(acts, last))
         return tuple(votes)
 
     def shares(self, xp: Any, hearing: Hearing) -> Array:
         """(R, n) the share of experts who accept each regimen."""
         votes = sum(self._speak_of(xp, acts).astype(np.float32) for acts in hearing.experts) / len(self._experts)
-        index = xp.arange(len(self._names))[:, None]
-        everybody = ((index == self._holiday) & hearing.pause) | ((index == self._supportive) & hearing.nothing)
-        return xp.where(everybody, 1.0, votes)
+        return xp.where(self._usual(hearing, xp.arange(len(self._names))[:, None]), 1.0, votes)
 
     def options(self, xp: Any, hearing: Hearing) -> Array:
         """(R, n) bool: the regimens that at least one expert accepts."""
-        index = xp.arange(len(self._names))[:, None]
-        everybody = ((index == self._holiday) & hearing.pause) | ((index == self._supportive) & hearing.nothing)
+        everybody = self._usual(hearing, xp.arange(len(self._names))[:, None])
         return self._speak_of(xp, functools.reduce(_or, hearing.experts)) | everybody
+
+    def _usual(self, hearing: Hearing, regimens: Array) -> Array:
+        """Where ``regimens`` are a pause or supportive care that everybody accepts."""
+        return ((regimens == self._holiday) & hearing.pause) | ((regimens == self._supportive) & hearing.nothing)
 
     def opinion(self, xp: Any, hearing: Hearing, given: Array) -> Opinion:
         """The panel's opinion of the regimens ``given`` (n,)."""
@@ -217,7 +217,7 @@ class Panel:
         def said(bits: Words) -> Array:
             return _some(_and(rules, bits))
 
-        usual = ((given == self._holiday) & hearing.pause) | ((given == self._supportive) & hearing.nothing)
+        usual = self._usual(hearing, given)
         votes = sum(_some(_and(acts, about)).astype(np.float32) for acts in hearing.experts) / len(self._experts)
         unwise, forbidden = said(~self._recommends), said(self._forbids)
         share = xp.where(unwise, 0.0, xp.where(usual, 1.0, votes))
@@ -246,9 +246,8 @@ class Panel:
         out: Clauses = (xp.zeros(like.shape, np.uint32),) * self._size
         for expression, missing, unwanted in atoms:
             at = expression.holds(facts)
-            out = tuple(
-                word | xp.where(at, no, yes) if yes or no else word for word, yes, no in zip(out, missing, unwanted, strict=True)
-            )
+            parts = zip(out, missing, unwanted, strict=True)
+            out = tuple(word | xp.where(at, no, yes) if yes or no else word for word, yes, no in parts)
         return out
 
     def _missed_lines(self, xp: Any, coming: Array) -> Clauses:
@@ -265,9 +264,8 @@ class Panel:
 
     def _spread(self, xp: Any, regimens: Array) -> Clauses:
         """All clauses about the regimens (R, n)."""
-        return functools.reduce(
-            _or, [_each(lambda bits, at=at: xp.where(at, bits, _NONE), of) for at, of in zip(regimens, self._of, strict=True)]
-        )
+        each = [_each(lambda bits, at=at: xp.where(at, bits, _NONE), of) for at, of in zip(regimens, self._of, strict=True)]
+        return functools.reduce(_or, each)
 
     def _first(self, xp: Any, usable: Array) -> Array:
         """(n,) the regimen of the first clause; supportive care if there is none."""

@@ -121,7 +121,7 @@ def history_problems(
             continue
         problems += course.give(regimens[name], cycle, dose)
         known = _known_by(card, columns, cycle, results)
-        if course.asks(name, len(known)):
+        if course.first(name, len(known)):  # the target is checked again when more is known
             problems += course.fresh(name, "target", _target_problem(card, regimens[name], cycle, with_derived(card, known)))
     return problems
 
@@ -180,9 +180,8 @@ def _impossible(card: Card, variable: Bernoulli | Discrete | Derived, columns: C
 
     if isinstance(variable, Derived):
         truth = np.broadcast_to(holds(card, variable.holds, columns), values.shape)
-        return _Finding(
-            variable.name, sure & (values.astype(bool) != truth), lambda i: f"{bool(truth[i])}, since it means {variable.holds!r}"
-        )
+        wrong = values.astype(bool) != truth
+        return _Finding(variable.name, sure & wrong, lambda i: f"{bool(truth[i])}, since it means {variable.holds!r}")
     if isinstance(variable, Bernoulli):
         chance = np.array([case.value for case in variable.probability])[_case(card, variable.probability, columns)]
         wrong = np.where(values.astype(bool), chance <= 0, chance >= 1)
@@ -239,8 +238,7 @@ class _Course:
         self.cycle = -1  # of the last entry
         self._line: str | None = None
         self._received: dict[str, float] = defaultdict(float)  # cycles, by regimen
-        self._said: set[tuple[str, str]] = set()
-        self._asked: set[tuple[str, int]] = set()
+        self._seen: set[tuple[object, ...]] = set()
 
     def give(self, regimen: Regimen, cycle: int, dose: float) -> list[str]:
         """Give ``regimen`` now, and return the problems with that."""
@@ -258,15 +256,12 @@ class _Course:
 
     def fresh(self, name: str, kind: str, text: str) -> list[str]:
         """The text, unless it is empty or this kind of problem was already reported for the regimen."""
-        if not text or (name, kind) in self._said:
-            return []
-        self._said.add((name, kind))
-        return [text]
+        return [text] if text and self.first(name, kind) else []
 
-    def asks(self, name: str, known: int) -> bool:
-        """Whether to check the regimen's target: not yet checked with this many facts known."""
-        new = (name, known) not in self._asked
-        self._asked.add((name, known))
+    def first(self, *what: object) -> bool:
+        """Whether this is asked for the first time."""
+        new = what not in self._seen
+        self._seen.add(what)
         return new
 
 
@@ -274,10 +269,8 @@ def _known_by(card: Card, columns: Columns, cycle: int, results: Mapping[str, in
     """The ``columns`` known at a cycle: those that need no test, and those with a result."""
     if results is None:
         return columns
-    tests = {name: owner(card, name).test for name in columns}
-    return {
-        name: values for name, values in columns.items() if (test := tests[name]) is None or results.get(test, np.inf) <= cycle
-    }
+    known = {None, *(test for test, at in results.items() if at <= cycle)}
+    return {name: values for name, values in columns.items() if owner(card, name).test in known}
 
 
 def _target_problem(card: Card, regimen: Regimen, cycle: int, columns: Columns) -> str:

@@ -115,10 +115,8 @@ def build_graph(card: Card) -> nx.DiGraph:
         _cite(graph, disease, table)
     alterations = alterations_of(card)
     for name, (variable, level) in alterations.items():
-        node = _add(
-            graph, "alteration", name, variable=variable.name, level=level, test=variable.test or "", observed=variable.observed
-        )
-        _cite(graph, node, variable)
+        shown = {"test": variable.test or "", "observed": variable.observed}
+        _cite(graph, _add(graph, "alteration", name, variable=variable.name, level=level, **shown), variable)
     _add_treatments(graph, card, disease)
     _add_clones(graph, card)
     _add_rules(graph, card)

@@ -59,11 +59,6 @@ class Setting:
     scan_weeks: tuple[float, ...] = ()
 
 
-def first_scan(card: Card, setting: Setting) -> float:
-    """Weeks until the first scan of a trial."""
-    return setting.scan_weeks[0] if setting.scan_weeks else card.observation.scan_every_cycles * card.cycle_weeks
-
-
 class Plan(NamedTuple):
     """The treatment of each patient, stage by stage. The last stage has no end."""
 
@@ -273,8 +268,12 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
         prior = parse_protocol(setting.prior, layout.regimens) if setting.prior.strip() else ()
     except ProtocolError as error:
         raise TrialError(str(error)) from None
+    active = {regimen.name for regimen in card.regimens if regimen.active}
     for sequence in (prior, stages):
-        _refuse_repeats(card, sequence)
+        given = [stage.regimen for stage in sequence if stage.regimen in active]
+        for name in given:
+            if given.count(name) > 1:
+                raise TrialError(f"{name!r} appears twice: a regimen that was left cannot be given again")
     for weeks in setting.scan_weeks:
         if not card.cycle_weeks <= weeks <= 520:
             raise TrialError(f"a scan interval is {weeks:g} weeks, expected {card.cycle_weeks:g} (one cycle) to 520")
@@ -283,29 +282,21 @@ def recruit(card: Card, setting: Setting, protocol: str, n: int, seed: int = 0) 
     except ValueError as error:
         raise TrialError(f"scan schedule: {error}") from None
     cohort, traits, keys, eligible = screen(card, setting.population, n, seed)
+    unseen = card.observation.not_measurable
     return Candidates(
         traits=traits,
         key=keys,
         prior=_plan(layout, prior, keys, 0x1B873593),
         plan=_plan(layout, stages, keys, 0xCC9E2D51),
         eligible=eligible,
-        measurable=_measurable(card, cohort),
+        measurable=~holds(card, unseen, cohort) if unseen else np.ones(n, bool),
         scans=scans,
     )
 
 
-def _refuse_repeats(card: Card, stages: Sequence[Stage]) -> None:
-    active = [stage.regimen for stage in stages if next(r for r in card.regimens if r.name == stage.regimen).active]
-    for name in active:
-        if active.count(name) > 1:
-            raise TrialError(f"{name!r} appears twice: a regimen that was left cannot be given again")
-
-
-def _measurable(card: Card, cohort: Cohort) -> NDArray[np.bool_]:
-    if not card.observation.not_measurable:
-        return np.ones(len(cohort), bool)
-    condition = parse(card.observation.not_measurable, patient_vocabulary(card))
-    return ~np.broadcast_to(condition.holds(with_flags(card, cohort.columns)), len(cohort))
+def holds(card: Card, condition: str, cohort: Cohort) -> NDArray[np.bool_]:
+    """(n,) for which patients a condition holds."""
+    return np.broadcast_to(parse(condition, patient_vocabulary(card)).holds(with_flags(card, cohort.columns)), len(cohort))
 
 
 @functools.lru_cache(maxsize=64)
@@ -333,20 +324,18 @@ def _plan(layout: Scenario, stages: Sequence[Stage], keys: NDArray[np.uint32], s
     if rows and rows[-1].cycles is not None:  # pause until progression after a last regimen of fixed length
         rows.append(Stage(HOLIDAY))
     depth = max(STAGES, len(rows) + 1)
-    table = np.zeros((4, depth, n), np.int64)
-    table[0] = layout.supportive
-    table[1] = 2**30
-    count = np.zeros(n, np.int64)
+    regimen, cycles = np.full((depth, n), layout.supportive, np.int32), np.full((depth, n), 2**30, np.int32)
+    toxicity, count = np.zeros((depth, n), bool), np.zeros(n, np.int32)
     patients = np.arange(n)
     for number, stage in enumerate(rows):
         draw = mix(keys[0] ^ np.uint32(salt) ^ np.uint32((number + 1) * 0x9E3779B9 & 0xFFFFFFFF)) / 2.0**32
         takes = draw < stage.share
         place = count[takes], patients[takes]
-        table[0][place] = layout.regimens.index(stage.regimen)
-        table[1][place] = stage.cycles or 2**30
-        table[2][place] = stage.toxicity
+        regimen[place] = layout.regimens.index(stage.regimen)
+        cycles[place] = stage.cycles or 2**30
+        toxicity[place] = stage.toxicity
         count += takes
-    return Plan(table[0].astype(np.int32), table[1].astype(np.int32), table[2].astype(bool), count.astype(np.int32))
+    return Plan(regimen, cycles, toxicity, count)
 
 
 def run_arm(

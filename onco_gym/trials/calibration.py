@@ -27,16 +27,7 @@ from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.foundation.workers import connected, spread
 from onco_gym.trials.arms import ArmCourse, Candidates, TrialError, cycles_of, recruit, simulate
-from onco_gym.trials.parameters import (
-    Parameter,
-    Path,
-    differs,
-    figures_at,
-    fitted_parameters,
-    reads,
-    with_figures,
-    write_figures,
-)
+from onco_gym.trials.parameters import Parameter, Path, differs, figures_at, fitted_parameters, reads, with_figures, write_figures
 from onco_gym.trials.published import control_of, landmark, setting_of, tail_of
 from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
 
@@ -134,12 +125,10 @@ class ArmPanel:
         looks = [(arm, figures) for arm in range(len(self.arms))]
         looks += [(arm, self._with_twice(figures, regimen)) for regimen, arm in self._twice.items()]
         for index, (arm, used) in enumerate(looks):
-            same = before is not None and not differs(self._reads[arm], figures, before[0])
-            rows.append(
-                before[1][index]
-                if before is not None and same
-                else self._simulate(used, self._candidates[arm], self._months[arm])
-            )
+            if before is not None and not differs(self._reads[arm], figures, before[0]):
+                rows.append(before[1][index])
+            else:
+                rows.append(self._simulate(used, self._candidates[arm], self._months[arm]))
         return rows
 
     def _with_twice(self, figures: Params, regimen: int) -> Params:
@@ -398,17 +387,7 @@ def calibrate(
 
 
 def _keep(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
-    at = fit.position
-    harm = [[list(key), value] for key, value in fit.harm.items()]
-    content = {
-        **stamp,
-        "x": at.x.tolist(),
-        "round": at.round,
-        "damping": at.damping,
-        "loss": at.loss,
-        "stalled": at.stalled,
-        "harm": harm,
-    }
+    content = {**stamp, **vars(fit.position), "x": fit.position.x.tolist(), "harm": list(fit.harm.items())}
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content))
 
@@ -419,13 +398,8 @@ def _resume(fit: Fit, path: File, stamp: Mapping[str, Any]) -> None:
     try:
         content = json.loads(path.read_text())
         same = {name: content[name] for name in stamp} == stamp
-        position = Position(
-            np.array(content["x"], float),
-            int(content["round"]),
-            float(content["damping"]),
-            float(content["loss"]),
-            int(content["stalled"]),
-        )
+        x, damping, lost = np.array(content["x"], float), float(content["damping"]), float(content["loss"])
+        position = Position(x, int(content["round"]), damping, lost, int(content["stalled"]))
         harm = {tuple(key): float(value) for key, value in content["harm"]}
     except (ValueError, KeyError, TypeError, OverflowError):
         raise TrialError(f"{path} is not the state of a fit; remove it to start again") from None
@@ -444,7 +418,7 @@ def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
     write_figures(document, fit.figures(fit.position.x))
     table = tomlkit.table()
-    table.add("trials", _lines(tomlkit, sorted({arm.trial for arm in fit.arms})))
+    table.add("trials", tomlkit.array(sorted({arm.trial for arm in fit.arms})).multiline(True))  # type: ignore[arg-type]
     table.add("patients", fit.n)
     table.add("seed", fit.seed)
     table.add("rounds", fit.position.round)
@@ -460,12 +434,6 @@ def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
         checked.unlink(missing_ok=True)
 
 
-def _lines(tomlkit: Any, names: Sequence[str]) -> Any:
-    array = tomlkit.array(list(names))
-    return array.multiline(True)
-
-
 def moved(fit: Fit) -> list[tuple[Parameter, float]]:
     """Parameters and how far each moved in its own units, the farthest first."""
-    pairs = list(zip(fit.parameters, fit.position.x.tolist(), strict=True))
-    return sorted(pairs, key=lambda pair: -abs(pair[1]))
+    return sorted(zip(fit.parameters, fit.position.x.tolist(), strict=True), key=lambda pair: -abs(pair[1]))

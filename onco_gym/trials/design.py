@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.checks import patient_vocabulary
-from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import Params, params
 from onco_gym.cards.schema import Categorical, Normal, Variable
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.patients import Cohort, default_generator
-from onco_gym.patients.cohort import with_flags
-from onco_gym.trials.arms import BATCHES, Setting, TrialError, first_scan, patients_of, recruit, run_arm
+from onco_gym.trials.arms import BATCHES, Setting, TrialError, holds, patients_of, recruit, run_arm
 from onco_gym.trials.ensemble import Ensemble
 from onco_gym.trials.parameters import differs, figures_at, reads, with_figures
 from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z, mean, rate, simulated_arm, summarise
@@ -86,7 +83,7 @@ def score(
     """
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
-    treated = summarise(card, candidate.protocol, course, months, first_scan(card, setting))
+    treated = summarise(card, setting, candidate.protocol, course, months)
     compared = simulated_arm(card, figures, setting, control, n, seed, months)
     gain = treated.quality - compared.quality
     diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
@@ -97,18 +94,13 @@ def score(
 
 def _diversity(card: Card, population: str, cohort: Cohort, gain: NDArray[np.float64], seed: int) -> tuple[float, str]:
     everyone = default_generator(card).sample(8192, seed)
-    admitted = np.ones(len(everyone), bool)
-    if population.strip():
-        admitted = np.broadcast_to(
-            parse(population, patient_vocabulary(card)).holds(with_flags(card, everyone.columns)), len(everyone)
-        )
+    admitted = holds(card, population, everyone) if population.strip() else np.ones(len(everyone), bool)
     worst, name = 1.0, ""
     for variable in card.variables:
         if not variable.protected:
             continue
         gains = {}
-        for label, group in _groups(variable, everyone.columns[variable.name], cohort.columns[variable.name]):
-            of_all, of_trial = group
+        for label, of_all, of_trial in _groups(variable, everyone.columns[variable.name], cohort.columns[variable.name]):
             if of_all.mean() >= SMALLEST_GROUP:
                 served = float(gain[of_trial].mean()) if of_trial.sum() >= 5 else 0.0
                 gains[label] = max(served, 0.0) * float(admitted[of_all].mean())
@@ -121,16 +113,14 @@ def _diversity(card: Card, population: str, cohort: Cohort, gain: NDArray[np.flo
     return worst, name
 
 
-def _groups(variable: Variable, everyone: NDArray[Any], cohort: NDArray[Any]) -> list[tuple[str, tuple[Any, Any]]]:
+def _groups(variable: Variable, everyone: NDArray[Any], cohort: NDArray[Any]) -> list[tuple[str, Any, Any]]:
     if isinstance(variable, Categorical):
-        return [(level, (everyone == code, cohort == code)) for code, level in enumerate(variable.levels)]
+        return [(level, everyone == code, cohort == code) for code, level in enumerate(variable.levels)]
     if isinstance(variable, Normal):
         middle = float(np.median(everyone))
-        return [
-            (f"below {middle:.0f}", (everyone < middle, cohort < middle)),
-            (f"from {middle:.0f}", (everyone >= middle, cohort >= middle)),
-        ]
-    return [(f"{value:g}", (everyone == value, cohort == value)) for value in np.unique(everyone.astype(float))]
+        below = f"below {middle:.0f}", everyone < middle, cohort < middle
+        return [below, (f"from {middle:.0f}", everyone >= middle, cohort >= middle)]
+    return [(f"{value:g}", everyone == value, cohort == value) for value in np.unique(everyone.astype(float))]
 
 
 def optimise(
@@ -238,13 +228,11 @@ class PowerStudy:
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
         self.most = pool // 5
         months = accrual + follow_up
-        name = {"pfs": "progression_free", "os": "overall"}[endpoint]
         used = params(card) if figures is None else figures
-        arms = [
-            simulated_arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
-            for number, protocol in enumerate((treated, control))
-        ]
-        self._times: list[Times] = [getattr(arm, name) for arm in arms]
+        self._times: list[Times] = []
+        for number, protocol in enumerate((treated, control)):
+            arm = simulated_arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
+            self._times.append(arm.progression_free if endpoint == "pfs" else arm.overall)
 
     @functools.cached_property
     def hazard_ratio(self) -> Interval:
@@ -282,13 +270,7 @@ class PowerStudy:
             progress(f"trials, {n} patients per arm", number + 1, repeats)
         return Power(n, self.endpoint, rate(np.array(significant)), float(np.mean(events)))
 
-    def sample_size(
-        self,
-        power: float = 0.8,
-        repeats: int = 300,
-        alpha: float = 0.05,
-        progress: Progress = silent,
-    ) -> Power:
+    def sample_size(self, power: float = 0.8, repeats: int = 300, alpha: float = 0.05, progress: Progress = silent) -> Power:
         """The smallest trial (within 3%, and up to the chance of ``repeats`` trials) that reaches ``power``.
 
         Raises:
@@ -378,15 +360,17 @@ class Sensitivity:
                 kept.append(index)
         self._parameters = [ensemble.parameters[index] for index in kept]
         self._bounds = spread[:, kept].T
-        self.base = self._run(np.zeros(len(kept)))
+        self.base = self._run({})
 
     @property
     def names(self) -> list[str]:
         """The uncertain parameters that the arm depends on."""
         return [one.name for one in self._parameters]
 
-    def _run(self, x: NDArray[np.float64]) -> float:
-        figures = params(with_figures(self._card, figures_at(self._parameters, x)))
+    def _run(self, moved: Mapping[int, float]) -> float:
+        """The result with the parameters at these indices moved."""
+        places = figures_at([self._parameters[index] for index in moved], np.array(list(moved.values())))
+        figures = params(with_figures(self._card, places))
         arm = simulated_arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
         if self._outcome in ("pfs_months", "os_months"):
             times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
@@ -398,13 +382,8 @@ class Sensitivity:
         """Move each parameter by itself. The one that matters most comes first."""
         rows = []
         for index, one in enumerate(self._parameters):
-            ends = []
-            for bound in self._bounds[index]:
-                x = np.zeros(len(self._parameters))
-                x[index] = bound
-                ends.append(self._run(x))
+            rows.append(ParameterEffect(one.name, *(self._run({index: bound}) for bound in self._bounds[index])))
             progress("figures moved one at a time", index + 1, len(self._parameters))
-            rows.append(ParameterEffect(one.name, ends[0], ends[1]))
         return sorted(rows, key=lambda row: -abs(row.high - row.low))
 
     def everything_at_once(self, samples: int = 32, most: int = 12, progress: Progress = silent) -> list[ParameterEffect]:
@@ -424,9 +403,7 @@ class Sensitivity:
         points = sampler.sample(problem, samples, calc_second_order=False, seed=self._seed)
         results = []
         for point in points:
-            x = np.zeros(len(self._parameters))
-            x[chosen] = point
-            results.append(self._run(x))
+            results.append(self._run(dict(zip(chosen, point, strict=True))))
             progress("figures moved together", len(results), len(points))
         values = np.array(results)
         if values.std() == 0:

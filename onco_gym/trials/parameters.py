@@ -33,19 +33,19 @@ class Parameter:
         name: for reports.
         paths: its places in the card.
         start: its values there, before fitting.
-        law: how it moves. ``factor`` multiplies it. ``shift`` adds to it (figures that are logarithms or may be 0). ``rest``
-            multiplies its distance from 1 (shares near 1).
         scale: what one unit of the fit means: the logarithm of a factor, or a shift.
         low, high: bounds.
+        law: how it moves. ``factor`` multiplies it. ``shift`` adds to it (figures that are logarithms or may be 0). ``rest``
+            multiplies its distance from 1 (shares near 1).
     """
 
     name: str
-    paths: tuple[Path, ...]
-    start: tuple[float, ...]
-    law: Literal["factor", "shift", "rest"]
+    paths: Sequence[Path]
+    start: Sequence[float]
     scale: float
     low: float
     high: float
+    law: Literal["factor", "shift", "rest"] = "factor"
 
     def values(self, x: float) -> list[float]:
         """Its values ``x`` units from the start."""
@@ -69,18 +69,6 @@ def fitted_parameters(card: Card) -> list[Parameter]:
     return [*_kills(card), *_sensitivities(card), *_clones(card), *_disease(card)]
 
 
-def _parameter(
-    name: str,
-    paths: Sequence[Path],
-    start: Sequence[float],
-    scale: float,
-    low: float,
-    high: float,
-    law: Literal["factor", "shift", "rest"] = "factor",
-) -> Parameter:
-    return Parameter(name, tuple(paths), tuple(start), law, scale, low, high)
-
-
 def _kills(card: Card) -> Iterator[Parameter]:
     drugs: dict[tuple[str, float], list[str]] = {}
     for regimen in card.regimens:
@@ -88,7 +76,7 @@ def _kills(card: Card) -> Iterator[Parameter]:
             drugs.setdefault((mechanism, value), []).append(regimen.name)
     for (mechanism, value), regimens in drugs.items():
         paths: list[Path] = [("regimens", regimen, "kill", mechanism) for regimen in regimens]
-        yield _parameter(f"kill {mechanism} ({regimens[0]})", paths, [value] * len(paths), 0.25, 0.02, 3.0)
+        yield Parameter(f"kill {mechanism} ({regimens[0]})", paths, [value] * len(paths), 0.25, 0.02, 3.0)
 
 
 def _sensitivities(card: Card) -> Iterator[Parameter]:
@@ -99,14 +87,14 @@ def _sensitivities(card: Card) -> Iterator[Parameter]:
     direct = [mechanism for mechanism in card.mechanisms if mechanism.kind != "immune" and mechanism.spread > 0]
     if direct:
         paths: list[Path] = [("mechanisms", mechanism.name, "spread") for mechanism in direct]
-        yield _parameter("spread of direct mechanisms", paths, [m.spread for m in direct], 0.25, 0.15, 1.2)
+        yield Parameter("spread of direct mechanisms", paths, [m.spread for m in direct], 0.25, 0.15, 1.2)
     for mechanism in card.mechanisms:
         if mechanism.fading_per_cycle > 0:
             path: Path = ("mechanisms", mechanism.name, "fading_per_cycle")
-            yield _parameter(f"fading {mechanism.name}", [path], [mechanism.fading_per_cycle], 0.4, 0.0005, 0.08)
+            yield Parameter(f"fading {mechanism.name}", [path], [mechanism.fading_per_cycle], 0.4, 0.0005, 0.08)
         if mechanism.kind == "immune":
             path = ("mechanisms", mechanism.name, "spread")
-            yield _parameter(f"spread {mechanism.name}", [path], [mechanism.spread], 0.25, 0.4, 2.5)
+            yield Parameter(f"spread {mechanism.name}", [path], [mechanism.spread], 0.25, 0.4, 2.5)
         known = [case.value for case in mechanism.sensitivity]
         present = [i for i, value in enumerate(known) if value > (0.02 if mechanism.kind == "immune" else ABSENT)]
         if not present:
@@ -117,7 +105,7 @@ def _sensitivities(card: Card) -> Iterator[Parameter]:
                 low = known[reference] if known[i] > known[reference] else 0.02
                 high = known[reference] if known[i] < known[reference] else 3.0
                 path = ("mechanisms", mechanism.name, "sensitivity", i, "value")
-                yield _parameter(f"sensitivity {mechanism.name} [{i}]", [path], [known[i]], 0.3, low, high)
+                yield Parameter(f"sensitivity {mechanism.name} [{i}]", [path], [known[i]], 0.3, low, high)
 
 
 def _clones(card: Card) -> Iterator[Parameter]:
@@ -126,28 +114,28 @@ def _clones(card: Card) -> Iterator[Parameter]:
         for i, case in enumerate(clone.log10_fraction):
             if case.value > NOWHERE:
                 path = (*at, "log10_fraction", i, "value")
-                yield _parameter(f"fraction {clone.name} [{i}]", [path], [case.value], 0.6, -11.0, -0.4, "shift")
-        yield _parameter(f"spread {clone.name}", [(*at, "spread")], [clone.spread], 0.3, 0.3, 3.5)
+                yield Parameter(f"fraction {clone.name} [{i}]", [path], [case.value], 0.6, -11.0, -0.4, "shift")
+        yield Parameter(f"spread {clone.name}", [(*at, "spread")], [clone.spread], 0.3, 0.3, 3.5)
         if clone.acquired:
             path = (*at, "acquired", "per_cycle")
-            yield _parameter(f"acquired {clone.name}", [path], [clone.acquired.per_cycle], 1.0, 1e-11, 2e-3)
+            yield Parameter(f"acquired {clone.name}", [path], [clone.acquired.per_cycle], 1.0, 1e-11, 2e-3)
         for mechanism, value in clone.resistance.items():
             path = (*at, "resistance", mechanism)
             low, high = (STRONG, 0.995) if value >= STRONG else (0.0, STRONG - 0.01)
-            yield _parameter(f"resistance {clone.name} {mechanism}", [path], [value], 0.3, low, high, "rest")
-        yield _parameter(f"fitness cost {clone.name}", [(*at, "fitness_cost")], [clone.fitness_cost], 0.08, 0.0, 0.7, "shift")
+            yield Parameter(f"resistance {clone.name} {mechanism}", [path], [value], 0.3, low, high, "rest")
+        yield Parameter(f"fitness cost {clone.name}", [(*at, "fitness_cost")], [clone.fitness_cost], 0.08, 0.0, 0.7, "shift")
 
 
 def _disease(card: Card) -> Iterator[Parameter]:
     growth = card.growth
     for i, case in enumerate(growth.per_cycle):
-        yield _parameter(f"growth [{i}]", [("growth", "per_cycle", i, "value")], [case.value], 0.2, 0.04, 0.6)
+        yield Parameter(f"growth [{i}]", [("growth", "per_cycle", i, "value")], [case.value], 0.2, 0.04, 0.6)
     cases = growth.initial_cm3
     paths: list[Path] = [("growth", "initial_cm3", i, "value") for i in range(len(cases))]
-    yield _parameter("initial volume", paths, [case.value for case in cases], 0.2, 10, 200)
+    yield Parameter("initial volume", paths, [case.value for case in cases], 0.2, 10, 200)
 
     def one(table: str, key: str, scale: float, low: float, high: float) -> Parameter:
-        return _parameter(f"{table} {key}", [(table, key)], [getattr(getattr(card, table), key)], scale, low, high)
+        return Parameter(f"{table} {key}", [(table, key)], [getattr(getattr(card, table), key)], scale, low, high)
 
     yield one("growth", "spread", 0.25, 0.15, 0.9)
     yield one("survival", "background_per_cycle", 0.3, 3e-4, 3e-3)
@@ -164,7 +152,7 @@ def _disease(card: Card) -> Iterator[Parameter]:
         yield one("immune", "memory_half", 0.3, 0.02, 1.0)
     if card.immune.shared > 0:
         path: Path = ("immune", "shared")
-        yield _parameter("immune shared", [path], [card.immune.shared], 0.12, 0.0, 0.95, "shift")
+        yield Parameter("immune shared", [path], [card.immune.shared], 0.12, 0.0, 0.95, "shift")
 
 
 # ------------------------------------------------------------------------------------------------ cards with other figures
@@ -172,11 +160,9 @@ def _disease(card: Card) -> Iterator[Parameter]:
 
 def with_figures(card: Card, figures: Mapping[Path, float]) -> Card:
     """``card`` with other figures. It is not validated again, because only numbers within bounds change."""
-    node: Any = card
     for path, value in figures.items():
-        node = _replaced(node, path, value)
-    changed: Card = node
-    return changed
+        card = _replaced(card, path, value)
+    return card
 
 
 def _replaced(node: Any, path: Path, value: float) -> Any:
@@ -200,11 +186,9 @@ def figures_at(moved: Sequence[Parameter], x: NDArray[np.float64]) -> dict[Path,
 def write_figures(document: Any, figures: Mapping[Path, float]) -> None:
     """Write figures, to four significant digits, into a card's TOML document, in place."""
     for path, value in figures.items():
-        node, plain = document, list(path)
-        if plain[-1] == "value" and not isinstance(_child(document, plain[:-2]), list):
-            plain = plain[:-2]  # a plain number stands for the only case
-        node = _child(document, plain[:-1])
-        node[plain[-1]] = float(f"{value:.4g}")
+        if path[-1] == "value" and not isinstance(_child(document, path[:-2]), list):
+            path = path[:-2]  # a plain number stands for the only case
+        _child(document, path[:-1])[path[-1]] = float(f"{value:.4g}")
 
 
 def _child(node: Any, steps: Sequence[str | int]) -> Any:

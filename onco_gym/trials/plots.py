@@ -76,9 +76,7 @@ def against_published(rows: Sequence[Reproduction], title: str) -> Any:
     figure = _figure(12, 10.5)
     panels = figure.subplots(2, 2).ravel()
     for axes, (name, attribute, label) in zip(
-        panels[:2],
-        (("pfs", "progression_free", "median PFS, months"), ("os", "overall", "median OS, months")),
-        strict=True,
+        panels[:2], (("pfs", "progression_free", "median PFS, months"), ("os", "overall", "median OS, months")), strict=True
     ):
         for row in rows:
             published = getattr(row.arm, f"{name}_months")

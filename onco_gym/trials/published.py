@@ -1,7 +1,7 @@
 """Simulate the published arms of a card and compare them with what was published."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,6 +45,18 @@ class Reproduction:
         for name, published in self.arm.landmarks.items():
             yield name, published, landmark(self.result.progression_free, self.result.overall, name)
 
+    def texts(self) -> tuple[str, ...]:
+        """Response, PFS, OS, grade 3+, PFS hazard ratio and landmarks: simulated / published, empty if not published."""
+        arm, result = self.arm, self.result
+        return (
+            side_by_side(result.response.value, arm.response, ".0%"),
+            side_by_side(result.progression_free.median().value, arm.pfs_months, ".1f"),
+            side_by_side(result.overall.median().value, arm.os_months, ".1f"),
+            side_by_side(result.grade3.value, arm.grade3, ".0%"),
+            side_by_side(self.pfs_hazard_ratio.value, arm.pfs_hazard_ratio, ".2f") if self.pfs_hazard_ratio else "",
+            ", ".join(f"{name} {side_by_side(seen, published, '.0%')}" for name, published, seen in self.landmarks()),
+        )
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -60,6 +72,18 @@ class Figure:
     def reached(self) -> bool:
         """Whether the target is met."""
         return self.count > 0 and (self.value <= self.target if self.at_most else self.value >= self.target)
+
+    @property
+    def wanted(self) -> str:
+        """The target in words."""
+        return f"{'at most' if self.at_most else 'at least'} {self.target:.0%}"
+
+
+def side_by_side(simulated: float, published: float | None, form: str) -> str:
+    """``"5.1 / 5.3"``: simulated / published, or nothing if it was not published."""
+    if published is None:
+        return ""
+    return f"{format(simulated, form) if simulated < 1e6 else 'not reached'} / {format(published, form)}"
 
 
 def setting_of(arm: Arm) -> Setting:
@@ -173,31 +197,25 @@ def accuracy(rows: Sequence[Reproduction], use: str) -> list[Figure]:
     tails = [max(float(np.mean(row.result.progression_free.months > row.tail[0])) - row.tail[1], 0.0) for row in rows if row.tail]
     marks = [abs(simulated - published) for row in rows for _, published, simulated in row.landmarks()]
     pfs, overall = medians("pfs_months", "progression_free"), medians("os_months", "overall")
-    response, grade3, ratios = shares("response"), shares("grade3"), inside("pfs_hazard_ratio")
 
-    def figure(
-        title: str, values: Sequence[float], summary: Callable[[Sequence[float]], float], target: float, most: bool
-    ) -> Figure:
-        return Figure(title, float(summary(values)) if values else math.nan, len(values), target, most)
+    def median(title: str, errors: Sequence[float], target: float) -> Figure:
+        return Figure(title, float(np.median(errors)) if errors else math.nan, len(errors), target, True)
 
-    def within(limit: float) -> Callable[[Sequence[float]], float]:
-        return lambda values: float(np.mean(np.asarray(values) <= limit))
+    def share(title: str, good: Sequence[bool], target: float) -> Figure:
+        return Figure(title, float(np.mean(good)) if good else math.nan, len(good), target, False)
 
-    def median(values: Sequence[float]) -> float:
-        return float(np.median(values))
-
-    def share(values: Sequence[float]) -> float:
-        return float(np.mean(values))
+    def within(limit: float, errors: Sequence[float]) -> list[bool]:
+        return [error <= limit for error in errors]
 
     return [
-        figure("median PFS, median absolute relative error", pfs, median, 0.10 if fitted else 0.20, True),
-        figure("median OS, median absolute relative error", overall, median, 0.15 if fitted else 0.25, True),
-        figure("response rate, share of arms within 8 points", response, within(0.08), 0.80 if fitted else 0.60, False),
-        figure("grade 3+ rate, share of arms within 10 points", grade3, within(0.10), 0.70 if fitted else 0.50, False),
-        figure("PFS hazard ratio, share inside the published 95% interval", ratios, share, 0.75 if fitted else 0.60, False),
-        figure("OS hazard ratio, share inside the published 95% interval", inside("os_hazard_ratio"), share, 0.60, False),
-        figure("landmarks, share within 8 points", marks, within(0.08), 0.70 if fitted else 0.50, False),
-        figure("tails, share at most 5 points above exponential", tails, within(0.05), 0.80 if fitted else 0.60, False),
+        median("median PFS, median absolute relative error", pfs, 0.10 if fitted else 0.20),
+        median("median OS, median absolute relative error", overall, 0.15 if fitted else 0.25),
+        share("response rate, share of arms within 8 points", within(0.08, shares("response")), 0.80 if fitted else 0.60),
+        share("grade 3+ rate, share of arms within 10 points", within(0.10, shares("grade3")), 0.70 if fitted else 0.50),
+        share("PFS hazard ratio, share inside the published 95% interval", inside("pfs_hazard_ratio"), 0.75 if fitted else 0.60),
+        share("OS hazard ratio, share inside the published 95% interval", inside("os_hazard_ratio"), 0.60),
+        share("landmarks, share within 8 points", within(0.08, marks), 0.70 if fitted else 0.50),
+        share("tails, share at most 5 points above exponential", within(0.05, tails), 0.80 if fitted else 0.60),
     ]
 
 

@@ -13,7 +13,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Params
 from onco_gym.foundation.intervals import Interval, mean, rate
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
-from onco_gym.trials.arms import ArmCourse, Setting, first_scan, run_arm
+from onco_gym.trials.arms import ArmCourse, Setting, run_arm
 
 RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
@@ -92,15 +92,16 @@ class ArmResult:
     quality: NDArray[np.float64]
 
 
-def summarise(card: Card, name: str, course: ArmCourse, months: float, first_scan_weeks: float) -> ArmResult:
+def summarise(card: Card, setting: Setting, protocol: str, course: ArmCourse, months: float) -> ArmResult:
     """The results of an arm whose patients (all enrolled) were followed for ``months``."""
     unit = card.cycle_weeks / WEEKS_PER_MONTH
     responded = course.best <= RESPONSE
-    first_scan = first_scan_weeks / card.cycle_weeks * 1.001
+    weeks = setting.scan_weeks[0] if setting.scan_weeks else card.observation.scan_every_cycles * card.cycle_weeks
+    first_scan = weeks / card.cycle_weeks * 1.001
     controlled = responded | (course.progression > first_scan)
     quality = np.asarray(course.utility, float) * card.cycle_weeks / WEEKS_PER_YEAR
     return ArmResult(
-        name=name,
+        name=protocol,
         n=len(course.best),
         progression_free=Times(course.progression.astype(float) * unit, course.progressed).until(months),
         overall=Times(course.survival.astype(float) * unit, course.died).until(months),
@@ -122,7 +123,7 @@ def simulated_arm(
 ) -> ArmResult:
     """Simulate an arm and summarise it. The arguments are those of :func:`onco_gym.trials.arms.run_arm`."""
     course = run_arm(card, figures, setting, protocol, n, seed, months)
-    return summarise(card, protocol, course, months, first_scan(card, setting))
+    return summarise(card, setting, protocol, course, months)
 
 
 def hazard_ratio(treated: Times, control: Times) -> Interval:

@@ -130,7 +130,7 @@ def run_trial(
         for i, arm in enumerate(arms):
             place = slice(i * len(names), (i + 1) * len(names))
             rows = dict(zip(names, np.stack([low, high, own])[:, place].T.tolist(), strict=True))
-            for name, one in _estimates(arm).items():
+            for name, one in estimates(arm).items():
                 # Never narrower than chance: if few patients all respond, resampling them shows no spread.
                 figures[i][name] = min(rows[name][0], one.low), max(rows[name][1], one.high)
             for name in RATIOS if i < len(others) else ():
@@ -154,8 +154,8 @@ def run_trial(
     )
 
 
-def _estimates(arm: ArmResult) -> dict[str, Interval]:
-    """An arm's figures, with intervals for chance."""
+def estimates(arm: ArmResult) -> dict[str, Interval]:
+    """The :data:`FIGURES` of an arm, with intervals for chance."""
     medians = {"pfs_months": arm.progression_free.median(), "os_months": arm.overall.median()}
     return {**medians, **{name: getattr(arm, name) for name in FIGURES[2:]}}
 
@@ -178,11 +178,11 @@ def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float
     All share patients and chance, so few patients suffice to show the difference. Medians and ratios move by a factor, shares and
     means by a shift.
     """
-    own = points[0]
+    own, *members = points
     factors = np.resize(MULTIPLIED, len(own))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = [np.where(np.isfinite(own), point / own, np.nan) for point in points[1:]]
-        return [(point, np.where(factors, by, point - own)) for point, by in zip(points[1:], ratios, strict=True)]
+        ratios = [np.where(np.isfinite(own), point / own, np.nan) for point in members]
+        return [(point, np.where(factors, by, point - own)) for point, by in zip(members, ratios, strict=True)]
 
 
 def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -230,31 +230,14 @@ def as_json(result: TrialResult) -> dict[str, Any]:
 
     arms = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        row: dict[str, Any] = {"protocol": arm.name, "n": arm.n}
-        row.update({name: plain(value, wider.get(name)) for name, value in _estimates(arm).items()})
-        row["curves"] = {
-            "months": grid.tolist(),
-            "pfs": [number(value) for value in arm.progression_free.curve(grid)],
-            "os": [number(value) for value in arm.overall.curve(grid)],
-        }
-        arms.append(row)
+        figures = {name: plain(value, wider.get(name)) for name, value in estimates(arm).items()}
+        times = {"pfs": arm.progression_free, "os": arm.overall}
+        curves = {name: [number(value) for value in one.curve(grid)] for name, one in times.items()}
+        arms.append({"protocol": arm.name, "n": arm.n, **figures, "curves": {"months": grid.tolist(), **curves}})
     comparisons = []
-    pairs = zip(result.arms, result.pfs_hazard_ratios, result.os_hazard_ratios, result.ratio_uncertainty, strict=False)
-    for arm, pfs, overall, wider in pairs:
-        row = {"arm": arm.name, "against": result.arms[-1].name}
-        row["pfs_hazard_ratio"] = plain(pfs, wider.get("pfs_hazard_ratio"))
-        row["os_hazard_ratio"] = plain(overall, wider.get("os_hazard_ratio"))
-        comparisons.append(row)
-    return {
-        "card": result.card,
-        "digest": result.digest,
-        "population": result.setting.population,
-        "prior": result.setting.prior,
-        "scan_weeks": list(result.setting.scan_weeks) or None,
-        "n": result.n,
-        "seed": result.seed,
-        "months": result.months,
-        "independent": result.independent,
-        "arms": arms,
-        "comparisons": comparisons,
-    }
+    for i, wider in enumerate(result.ratio_uncertainty):
+        ratios = {name: plain(getattr(result, f"{name}s")[i], wider.get(name)) for name in RATIOS}
+        comparisons.append({"arm": result.arms[i].name, "against": result.arms[-1].name, **ratios})
+    setting = {**vars(result.setting), "scan_weeks": list(result.setting.scan_weeks) or None}
+    asked = {name: getattr(result, name) for name in ("n", "seed", "months", "independent")}
+    return {"card": result.card, "digest": result.digest, **setting, **asked, "arms": arms, "comparisons": comparisons}

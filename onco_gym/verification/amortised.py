@@ -134,12 +134,7 @@ def _at(engine: Engine, who: Cases, decisions: jax.Array, since: jax.Array) -> j
     return jax.lax.scan(cycle, (start, where(engine, start)), decisions)[0][1]
 
 
-def train(
-    engine: Engine,
-    patients: int = PATIENTS,
-    seed: int = 0,
-    progress: Progress = silent,
-) -> Network:
+def train(engine: Engine, patients: int = PATIENTS, seed: int = 0, progress: Progress = silent) -> Network:
     """Search the best lines of patients and learn from them.
 
     Args:
@@ -171,11 +166,7 @@ def train(
 
 
 def _learned(
-    seen: NDArray[np.float32],
-    now: NDArray[np.float32],
-    target: NDArray[np.float32],
-    seed: int,
-    progress: Progress,
+    seen: NDArray[np.float32], now: NDArray[np.float32], target: NDArray[np.float32], seed: int, progress: Progress
 ) -> dict[str, NDArray[np.float32]]:
     """Weights trained to give regimens the probabilities ``target`` (R, m)."""
     regimens, count = target.shape

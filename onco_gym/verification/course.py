@@ -112,11 +112,8 @@ def begin(engine: Engine, who: Cases, reading: Reading) -> Journey:
 def move(engine: Engine, journey: Journey, decision: jax.Array, reading: Reading) -> tuple[Journey, Events, jax.Array, Verdict]:
     """A cycle under ``decision`` (n,): the journey after it, events, (terms, n) and the verdict; see :meth:`Engine.personal`."""
     after, events = advance(engine, journey, decision, reading)
-    return (
-        after,
-        events,
-        *engine.personal(engine.hear(crisp(journey) if reading == "expected" else journey), journey, after, events),
-    )
+    hearing = engine.hear(crisp(journey) if reading == "expected" else journey)
+    return after, events, *engine.personal(hearing, journey, after, events)
 
 
 def advance(engine: Engine, journey: Journey, decision: jax.Array, reading: Reading) -> tuple[Journey, Events]:

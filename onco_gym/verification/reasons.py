@@ -55,6 +55,16 @@ def explain(
     What was done is replaced by the best sequence stretch by stretch, from the first on. Each stretch is charged with the change
     in expected value. The last one is also charged with what the better beginning makes possible afterwards.
     """
+
+    def reason(i: int, first: int, last: int, lost: float) -> LostValue:
+        at = first + int(np.argmax(done[first:last, i] != best[first:last, i]))  # the first cycle in which they differ
+        given, better = engine.card.regimens[done[at, i]], engine.card.regimens[best[at, i]]
+        cause, why = _cause(engine, known, i, at, last, int(done[at, i]), int(best[at, i]), was, instead)
+        when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
+        sense = "would have been worth" if lost > SMALL else "would have made little difference:"
+        text = f"{when}: {given.title} was given. {better.title} {sense} {lost:+.2f} quality-adjusted life years. {why}"
+        return LostValue(first + 1, last, given.name, better.name, lost, cause, text)
+
     n = done.shape[1]
     edges = [_stretches(done[:, i], best[:, i], int(cycles[i])) for i in range(n)]
     before = value_of(engine, who, done)
@@ -71,7 +81,7 @@ def explain(
         for i in some:
             first, last = edges[i][number]
             if (done[first:last, i] != best[first:last, i]).any():
-                found[i].append(_reason(engine, known, i, first, last, done, best, float(after[i] - before[i]), was, instead))
+                found[i].append(reason(i, first, last, float(after[i] - before[i])))
         before = after
     return tuple(tuple(sorted(rows, key=lambda reason: -reason.lost)) for rows in found)
 
@@ -85,29 +95,6 @@ def _stretches(done: NDArray[np.int32], best: NDArray[np.int32], cycles: int) ->
         cuts = np.delete(cuts, min(int(lengths[1:].argmin()), len(cuts) - 1))
     edges = [0, *cuts.tolist(), cycles]
     return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
-
-
-def _reason(
-    engine: Engine,
-    who: Cases,
-    i: int,
-    first: int,
-    last: int,
-    done: Sequence,
-    best: Sequence,
-    lost: float,
-    was: Course,
-    instead: Course,
-) -> LostValue:
-    card, scenario = engine.card, engine.scenario
-    at = first + int(np.argmax(done[first:last, i] != best[first:last, i]))  # the first cycle in which they differ
-    given, better = int(done[at, i]), int(best[at, i])
-    cause, why = _cause(engine, who, i, at, last, given, better, was, instead)
-    titles = card.regimens[given].title, card.regimens[better].title
-    when = f"Cycle {first + 1}" if last - first == 1 else f"Cycles {first + 1} to {last}"
-    sense = "would have been worth" if lost > SMALL else "would have made little difference:"
-    text = f"{when}: {titles[0]} was given. {titles[1]} {sense} {lost:+.2f} quality-adjusted life years. {why}"
-    return LostValue(first + 1, last, scenario.regimens[given], scenario.regimens[better], lost, cause, text)
 
 
 def _cause(

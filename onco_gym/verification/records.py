@@ -71,19 +71,14 @@ def write_record(path: str | os.PathLike[str], engine: Engine, record: Record) -
         StampError: if it was made with another engine.
         EpisodesError: if it holds too many cycles.
     """
-    seen, beside = record.observed, []
+    rounded = [
+        part.astype(int) if name in FLAGS else np.round(part.astype(float), 3 if name == "ctdna_log10" else 2)
+        for name, part in zip(COLUMNS, record.observed, strict=True)
+    ]
+    beside = []
     for i, length in enumerate(record.lengths):
-        at = slice(0, length)
-        observed = {
-            "alive": seen.alive[at, i].astype(int).tolist(),
-            "scanned": seen.scanned[at, i].astype(int).tolist(),
-            "diameter_mm": np.round(seen.diameter[at, i].astype(float), 2).tolist(),
-            "progressed": seen.progressed[at, i].astype(int).tolist(),
-            "ctdna_log10": np.round(seen.ctdna[at, i].astype(float), 3).tolist(),
-            "toxicity": np.round(seen.toxicity[at, :, i].astype(float), 2).tolist(),
-            "severe": seen.severe[at, :, i].astype(int).tolist(),
-        }
-        beside.append({"observed": observed})
+        values = (part[:length, ..., i].tolist() for part in rounded)
+        beside.append({"observed": dict(zip(COLUMNS, values, strict=True))})
     write_rows(path, engine.deciding("cycles"), record, beside)
 
 

@@ -58,7 +58,6 @@ def climb(
     n: int,
     horizon: int,
     open_to: NDArray[np.bool_],
-    start: NDArray[np.float32] | None = None,
     iterations: int = 40,
     seed: int = 0,
 ) -> Sequence:
@@ -70,15 +69,13 @@ def climb(
         n: number of sequences.
         horizon: cycles.
         open_to: (R, n) regimens that may be given.
-        start: (stretches, R, n) logarithms of the weights to start from; by default random and nearly equal.
         iterations: steps of Adam.
-        seed: the seed of the start.
+        seed: the seed of the start, at random and nearly equal weights.
     """
     size = who.key.shape[-1] // n
     stretch = stretch_of(horizon)
     count = int(stretch.max()) + 1
-    if start is None:
-        start = np.random.default_rng([seed, 13]).normal(0, 0.5, (count, len(open_to), n)).astype(np.float32)
+    start = np.random.default_rng([seed, 13]).normal(0, 0.5, (count, len(open_to), n)).astype(np.float32)
     logits = np.where(open_to[None], start, -30.0).astype(np.float32)
     out = np.empty((horizon, n), np.int32)
     at_once = max(LANES // size, 1)

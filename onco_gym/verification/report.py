@@ -96,8 +96,7 @@ def write_report(path: str | os.PathLike[str], engine: Engine, found: Verificati
         f'<p class="note">{NOTE} All patients are simulated.</p>',
         section("All episodes", table(("", found.record.agent), rows(found))),
     ]
-    for i in chosen:
-        parts.append(_episode(engine, found, int(i)))
+    parts += [_episode(engine, found, int(i)) for i in chosen]
     head = ("patient", "value", "best", "regret", "weeks lost", "accepted", "fits what was seen")
     parts.append(section("Every episode", table(head, [_row(found, i) for i in range(len(found.value))])))
     write_page(path, heading, "\n".join(parts))
@@ -126,9 +125,8 @@ def _episode(engine: Engine, found: Verification, i: int) -> str:
     )
     reasons = "".join(f"<li>{html.escape(reason.text)}</li>" for reason in found.reasons[i] if reason.lost > 0.01)
     suspect = "<p>The decisions do not fit what was seen.</p>" if found.flagged[i] else ""
-    drawn = figure(
-        lambda axes: draw(axes, engine, found, i), f"Patient {patient}: done, best, and where value was lost.", 4.6, 10.0
-    )
+    caption = f"Patient {patient}: done, best, and where value was lost."
+    drawn = figure(lambda axes: draw(axes, engine, found, i), caption, 4.6, 10.0)
     return section(f"Patient {patient}", f"<p>{html.escape(lost)}</p>{suspect}{drawn}<ol>{reasons}</ol>")
 
 
@@ -137,7 +135,8 @@ def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:
     titles = [regimen.name.replace("_", " ") for regimen in engine.card.regimens]
     length = int(found.record.lengths[i])
     until = int(np.clip(max(length, (found.instead.alive[:, i] > 0.2).sum()) + 2, 6, engine.horizon))
-    done = np.where(np.arange(len(found.optimal)) < length, _padded(found, i), -1)[:until]
+    done = np.full(until, -1)
+    done[:length] = found.record.actions[:length, i]
     best = found.optimal[:until, i]
     used = list(dict.fromkeys([*done[done >= 0].tolist(), *best.tolist()]))
     axes.axis("off")
@@ -170,12 +169,6 @@ def _look(number: int) -> dict[str, Any]:
     """The colour of the ``number``-th regimen, with hatching once the colours are used up."""
     hatch = ("", "////", "....", "xxxx")[number // len(COLOURS) % 4]
     return {"color": colour(number), "hatch": hatch, "edgecolor": "white", "lw": 0.5}
-
-
-def _padded(found: Verification, i: int) -> Any:
-    row = np.full(len(found.optimal), -1, np.int32)
-    row[: len(found.record.actions)] = found.record.actions[:, i]
-    return row
 
 
 def _runs(row: Any) -> list[tuple[int, int, int]]:

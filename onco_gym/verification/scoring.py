@@ -88,7 +88,7 @@ def optimal(
     begun = [lines, *starts]
     if iterations:
         open_to = permitted(engine, who, count) if among is None else among
-        begun.append(climb(engine, who, count, length, open_to, None, iterations, seed))
+        begun.append(climb(engine, who, count, length, open_to, iterations, seed))
     plans = improve(engine, who, begun, reading, effort, seed, among)
     if mode == "drawn":
         # These are not the draws used for regret: the search must not overfit those.

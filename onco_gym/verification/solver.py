@@ -120,69 +120,61 @@ def improve(
 
     def block(first: int) -> Plans:
         some = np.arange(first, min(first + BLOCK, n))
-        rng = np.random.default_rng([seed, 11, first])
-        rows = jnp.asarray((some[:, None] * size + np.arange(size)).reshape(-1))
-        return _search(engine, who.take(rows), pool[:, :, some], open_to[:, some], fixed[some], reading, effort, rng)
+        few = who.take(jnp.asarray((some[:, None] * size + np.arange(size)).reshape(-1)))
+
+        def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
+            horizon, count, m = sequences.shape
+            found = values_of(engine, few, len(some), sequences.reshape(horizon, -1), np.tile(patient, count), reading)
+            return found.reshape(count, m)
+
+        task = _Task(valued, np.arange(len(some)), open_to[:, some], fixed[some])
+        return _search(task, pool[:, :, some], effort, np.random.default_rng([seed, 11, first]))
 
     parts = beside(block, range(0, n, BLOCK))
     joined = (np.concatenate([getattr(part, name) for part in parts], -1) for name in ("decisions", "value", "tried"))
     return Plans(*joined)
 
 
-def _search(
-    engine: Engine,
-    who: Cases,
-    pool: Sequence,
-    open_to: NDArray[np.bool_],
-    since: NDArray[np.int32],
-    reading: Reading,
-    effort: Effort,
-    rng: np.random.Generator,
-) -> Plans:
+class _Task(NamedTuple):
+    """Whose sequences are searched, m at a time."""
+
+    valued: Valued
+    patient: NDArray[Any]  # (m,)
+    open_to: NDArray[np.bool_]  # (R, m) regimens that may be given
+    since: NDArray[np.int32]  # (m,) the first cycle that may be changed
+
+
+def _search(task: _Task, pool: Sequence, effort: Effort, rng: np.random.Generator) -> Plans:
     """Like :func:`improve`, from ``pool`` (H, K, n)."""
     n = pool.shape[2]
-
-    def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
-        """(C, m) values of sequences (H, C, m) for ``patient`` (m,)."""
-        horizon, count, m = sequences.shape
-        return values_of(engine, who, n, sequences.reshape(horizon, -1), np.tile(patient, count), reading).reshape(count, m)
-
-    each = np.arange(n)
-    worth, tried = valued(pool, each), np.full(n, pool.shape[1], np.int64)
+    worth, tried = task.valued(pool, task.patient), np.full(n, pool.shape[1], np.int64)
     if effort.islands:
         # Each island evolves separately, from random sequences to a few that are changed. Then all islands are joined.
-        patient = np.tile(each, effort.islands)
-        there = (patient, open_to[:, patient], since[patient])
-        drawn, value = _drawn(valued, *there, pool[:, :1, patient], effort.draws, rng)
+        many = np.tile(task.patient, effort.islands)
+        there = _Task(task.valued, many, task.open_to[:, many], task.since[many])
+        drawn, value = _drawn(there, pool[:, :1, many], effort.draws, rng)
         apart = replace(effort, moves=effort.moves // effort.islands, rounds=effort.rounds // 2)
-        drawn, value, took = _evolved(valued, *there, drawn, value, apart, rng)
+        drawn, value, took = _evolved(there, drawn, value, apart, rng)
         pool = np.concatenate([pool, drawn.reshape(len(pool), -1, n)], 1)
         worth = np.concatenate([worth, value.reshape(-1, n)])
-        tried += effort.islands * (len(open_to) + effort.draws * DRAWN) + took.reshape(-1, n).sum(0)
-    pool, worth, took = _evolved(valued, each, open_to, since, pool, worth, effort, rng)
+        tried += effort.islands * (len(task.open_to) + effort.draws * DRAWN) + took.reshape(-1, n).sum(0)
+    pool, worth, took = _evolved(task, pool, worth, effort, rng)
     return Plans(pool[:, 0].astype(np.int32), worth[0], tried + took)
 
 
 def _evolved(
-    valued: Valued,
-    patient: NDArray[Any],
-    open_to: NDArray[np.bool_],
-    since: NDArray[np.int32],
-    pool: Sequence,
-    worth: NDArray[np.float32],
-    effort: Effort,
-    rng: np.random.Generator,
+    task: _Task, pool: Sequence, worth: NDArray[np.float32], effort: Effort, rng: np.random.Generator
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int64]]:
     """Change ``pool`` (H, K, m). Returns (H, ELITE, m) sequences, best first, their values, and (m,) how many were tried."""
     fill = np.arange(max(pool.shape[1], ELITE)) % pool.shape[1]
     pool, worth = _best(pool[:, fill], worth[fill])
-    tried, idle = np.zeros(len(patient), np.int64), np.zeros(len(patient), int)
+    tried, idle = np.zeros(len(task.patient), np.int64), np.zeros(len(task.patient), int)
     for _ in range(effort.rounds):
         active = np.flatnonzero(idle < effort.patience)
         if not len(active):
             break
-        new = _changed(pool[:, :, active], open_to[:, active], since[active], effort.moves, rng)
-        value = valued(new, patient[active])
+        new = _changed(pool[:, :, active], task.open_to[:, active], task.since[active], effort.moves, rng)
+        value = task.valued(new, task.patient[active])
         kept, best = _best(np.concatenate([pool[:, :, active], new], 1), np.concatenate([worth[:, active], value]))
         idle[active] = np.where(best[0] > worth[0, active] + 1e-5, 0, idle[active] + 1)
         pool[:, :, active], worth[:, active] = kept, best
@@ -190,19 +182,12 @@ def _evolved(
     return pool, worth, tried
 
 
-def _drawn(
-    valued: Valued,
-    patient: NDArray[Any],
-    open_to: NDArray[np.bool_],
-    since: NDArray[np.int32],
-    begun: Sequence,
-    draws: int,
-    rng: np.random.Generator,
-) -> tuple[Sequence, NDArray[np.float32]]:
+def _drawn(task: _Task, begun: Sequence, draws: int, rng: np.random.Generator) -> tuple[Sequence, NDArray[np.float32]]:
     """(H, K, m) the best sequences drawn at random, block by block, and their values.
 
     Before ``since`` (m,) they equal ``begun`` (H, 1, m). The draws include every allowed regimen given throughout.
     """
+    valued, patient, open_to, since = task
     (regimens, m), horizon = open_to.shape, len(begun)
     time = np.arange(horizon)[:, None, None]
     blocks = min(BLOCKS, horizon)
@@ -404,12 +389,7 @@ def _next_change(decisions: Sequence, since: NDArray[np.int32]) -> NDArray[np.in
 
 
 def _lines(
-    engine: Engine,
-    who: Cases,
-    decisions: Sequence,
-    patient: NDArray[Any],
-    since: NDArray[Any],
-    regimen: NDArray[Any],
+    engine: Engine, who: Cases, decisions: Sequence, patient: NDArray[Any], since: NDArray[Any], regimen: NDArray[Any]
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int32]]:
     """((H, L) decisions, (L,) values, (L,) cycle in which the line ended) of a line of ``regimen`` begun at ``since``."""
     horizon, n = decisions.shape

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onco_gym.agents import AgentError, ClinicianAgent, GuidelineAgent, load_agent, rollout
+from onco_gym.agents import ClinicianAgent, GuidelineAgent, load_agent, rollout
 from onco_gym.agents.clinician import ODDS
 from onco_gym.cards.scenarios import scenario
 from onco_gym.fairness import audit_fairness
@@ -130,8 +130,3 @@ def test_every_card(card):
     agent = load_agent(make_engine(card), "clinician", 3)
     assert allowed[np.arange(500), agent.act(seen, allowed)].all()
     np.testing.assert_allclose(agent.probabilities(seen, allowed).sum(1), 1)
-
-
-def test_only_for_regimens():
-    with pytest.raises(AgentError, match="clinician"):
-        load_agent(make_engine("nsclc", kind="dose"), "clinician")

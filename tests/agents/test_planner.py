@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from conftest import refuses
 
 from onco_gym.agents import AgentError, load_agent, rollout
 from onco_gym.agents.belief import Cloud
@@ -114,10 +115,9 @@ def test_it_is_asked_in_order_only(brief):
 
 def test_doses_are_not_planned():
     engine = make_engine("melanoma", kind="dose")
-    with pytest.raises(AgentError, match="'planner' is for regimen environments"):
-        load_agent(engine, "planner")
-    with pytest.raises(AgentError, match="the planner needs an environment whose actions are regimens"):
-        PlannerAgent(engine)
+    for name in ("planner", "clinician"):
+        refuses(AgentError, f"'{name}' is for regimen environments", load_agent, engine, name)
+    refuses(AgentError, "the planner needs an environment whose actions are regimens", PlannerAgent, engine)
 
 
 def test_values_are_finite_for_extreme_patients(brief):

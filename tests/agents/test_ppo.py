@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import refuses
 
 from onco_gym.agents import AgentError, rollout
 from onco_gym.agents.ppo import PpoAgent, PpoSettings, train
@@ -50,12 +51,9 @@ def test_masks_are_kept():
 
 
 def test_what_cannot_be_trained_says_so():
-    with pytest.raises(AgentError, match="learns choices, not amounts"):
-        train(make_engine("nsclc", kind="dose"), PpoSettings(steps=1, **SMALL))
-    with pytest.raises(AgentError, match="envs is 100, expected a multiple of the 8 batches"):
-        PpoSettings(envs=100)
-    with pytest.raises(AgentError, match="steps is 0, expected a number above 0"):
-        PpoSettings(steps=0)
+    refuses(AgentError, "learns choices, not amounts", train, make_engine("nsclc", kind="dose"), PpoSettings(steps=1, **SMALL))
+    refuses(AgentError, "envs is 100, expected a multiple of the 8 batches", PpoSettings, envs=100)
+    refuses(AgentError, "steps is 0, expected a number above 0", PpoSettings, steps=0)
 
 
 def test_steps_of_a_dosing_policy_are_kept_without_probabilities():

@@ -1,6 +1,5 @@
 """Episodes as files: written, read, refused where they are damaged or of something else, and played again to the last bit."""
 
-import copy
 import json
 from contextlib import suppress
 
@@ -8,6 +7,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from conftest import edited_anywhere, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,12 +129,9 @@ def test_patients_of_ones_own(plain, path, tmp_path):
     other = og.make_engine("nsclc", engine.generator.sample(40, seed=10))
     for wrong in (engine, other):
         said = r"episodes\.json: the results were made with cohort_digest '\w{64}', but the engine has"
-        with pytest.raises(EpisodesError, match=said):
-            og.read_episodes(path, wrong)
-        with pytest.raises(StampError, match="made with cohort_digest"):
-            og.replay(wrong, episodes)
-    with pytest.raises(EpisodesError, match="cohort_digest"):
-        engine_of(path)
+        refuses(EpisodesError, said, og.read_episodes, path, wrong)
+        refuses(StampError, "made with cohort_digest", og.replay, wrong, episodes)
+    refuses(EpisodesError, "cohort_digest", engine_of, path)
 
 
 # ---------------------------------------------------------------- something else
@@ -153,11 +150,9 @@ def test_episodes_of_another_engine_are_refused(plain, path, other, said):
     engine, episodes = plain
     og.write_episodes(path, engine, episodes)
     another = og.make_engine(**{"environment": "nsclc", **other})
-    with pytest.raises(EpisodesError, match=said):
-        og.read_episodes(path, another)
+    refuses(EpisodesError, said, og.read_episodes, path, another)
     for refused in (lambda: og.replay(another, episodes), lambda: og.write_episodes(path, another, episodes)):
-        with pytest.raises(StampError, match=said):
-            refused()
+        refuses(StampError, said, refused)
     assert_same(og.replay(engine, og.read_episodes(path, engine)), episodes)  # the file is as it was
 
 
@@ -170,12 +165,10 @@ def test_the_engine_is_found_by_the_file(path, tmp_path):
     (tmp_path / "own.toml").write_text(card.replace('id = "Melanoma"', 'id = "Own"', 1))
     own = og.make_engine(tmp_path / "own.toml", weights={"carbon": 0.25}, horizon=3, kind="dose")
     og.write_episodes(path, own, _script(own))
-    with pytest.raises(EpisodesError, match=r"no environment or card 'onco_gym/Own-Dose-v0'.*expected the path of a card"):
-        engine_of(path)
+    refuses(EpisodesError, r"no environment or card 'onco_gym/Own-Dose-v0'.*expected the path of a card", engine_of, path)
     assert engine_of(path, tmp_path / "own.toml").stamp == own.stamp
     assert engine_of(path, own.card).stamp == own.stamp
-    with pytest.raises(EpisodesError, match="made with environment 'onco_gym/Own-Dose-v0'"):
-        engine_of(path, "melanoma")
+    refuses(EpisodesError, "made with environment 'onco_gym/Own-Dose-v0'", engine_of, path, "melanoma")
 
 
 def _script(engine):
@@ -189,10 +182,8 @@ def _script(engine):
 def test_a_stamp_that_no_engine_has(plain, path, name, value):
     og.write_episodes(path, *plain)
     edit(path, lambda content: content["stamp"].update({name: value}))
-    with pytest.raises(EpisodesError, match=rf"episodes\.json: .*{'weight' if name == 'weights' else name}"):
-        engine_of(path)
-    with pytest.raises(EpisodesError, match=rf"episodes\.json: the results were made with {name}"):
-        og.read_episodes(path, plain[0])
+    refuses(EpisodesError, rf"episodes\.json: .*{'weight' if name == 'weights' else name}", engine_of, path)
+    refuses(EpisodesError, rf"episodes\.json: the results were made with {name}", og.read_episodes, path, plain[0])
 
 
 # ---------------------------------------------------------------- damage
@@ -220,20 +211,12 @@ HUGE = 10**400
 
 DAMAGE = [
     ("regimen", lambda c: c.update(format="onco_gym episodes 1"), "its format is 'onco_gym episodes 1', expected"),
-    ("regimen", lambda c: c.pop("format"), "its format is None"),
     ("regimen", lambda c: c.pop("stamp"), "the stamp is not an object with environment"),
-    ("regimen", lambda c: c.update(stamp=[1]), "the stamp is not an object"),
-    ("regimen", lambda c: c["stamp"].pop("horizon"), "the stamp is not an object"),
     ("regimen", lambda c: c["stamp"].update(card_digest="0" * 16), "made with card_digest '0000000000000000'"),
-    ("regimen", lambda c: c.pop("agent"), "agent is None, expected printable text"),
-    ("regimen", lambda c: c.update(agent="\x1b[31m"), "expected printable text"),
     ("regimen", lambda c: c.update(agent="a" * 10_000), "expected printable text"),
-    ("regimen", lambda c: c.update(seed="7"), "seed is '7', expected a whole number"),
     ("regimen", lambda c: c.update(seed=True), "seed is True, expected a whole number"),
     ("regimen", lambda c: c.update(seed=-1), "seed is -1, expected a whole number"),
     ("regimen", lambda c: c.update(seed=2**64 - 1), "expected a whole number"),
-    ("regimen", lambda c: c.update(seed=HUGE), "expected a whole number"),
-    ("regimen", lambda c: c.update(seed=float("nan")), "seed is nan, expected a whole number"),
     ("regimen", lambda c: c.update(seed=SEED + 1), f"the patients are not those of seed {SEED + 1}"),
     ("regimen", lambda c: c["episodes"].pop(0), f"the patients are not those of seed {SEED}"),
     ("regimen", lambda c: c.update(episodes=[]), "holds no episode"),
@@ -241,39 +224,21 @@ DAMAGE = [
     ("regimen", lambda c: c["episodes"].append(3), "holds no episode: expected a list of objects"),
     ("regimen", first("row", None), "episode 0: row is None, expected a whole number from 0 to 16383"),
     ("regimen", first("row", 16_384), "episode 0: row is 16384"),
-    ("regimen", first("row", -1), "episode 0: row is -1"),
-    ("regimen", first("row", True), "episode 0: row is True"),
-    ("regimen", first("row", 1.0), r"episode 0: row is 1\.0"),
     ("regimen", first("row", HUGE), "episode 0: row is 1000"),
     ("regimen", first("key", 2**32), "episode 0: key is 4294967296, expected a whole number from 0 to 4294967295"),
-    ("regimen", first("key", "k"), "episode 0: key is 'k'"),
-    ("regimen", first("key", float("nan")), "episode 0: key is nan"),
-    ("regimen", first("actions", None), "episode 0 has actions None, expected a list of 1 to"),
     ("regimen", first("actions", "osimertinib"), "episode 0 has actions 'osimertinib', expected a list"),
     ("regimen", first("actions", []), "episode 0 has 0 actions, expected a list of 1 to"),
     ("regimen", first("actions", ["osimertinib"] * 5000), "episode 0 has 5,000 actions"),
     ("regimen", action("osimertinb"), r"action 1: the card has no regimen 'osimertinb' \(did you mean 'osimertinib'\?\)"),
-    ("regimen", action(3), "action 1: the card has no regimen 3"),
     ("regimen", action(["osimertinib"]), r"the card has no regimen \['osimertinib'\]"),
-    ("regimen", action(None), "the card has no regimen None"),
     ("dose", action(float("nan"), 0), r"episode 0: the action has intensities outside 0\.\.1 or NaN"),
-    ("dose", action(float("inf"), 0), r"episode 0: the action has intensities outside 0\.\.1"),
-    ("dose", action(1.5, 0), r"episode 0: the action has intensities outside 0\.\.1"),
-    ("dose", action(-0.1, 0), r"episode 0: the action has intensities outside 0\.\.1"),
     ("dose", action(HUGE, 0), "episode 0: "),
-    ("dose", action("0.5", 0), "episode 0: its actions are not lists of numbers"),
     ("dose", action(True, 0), "episode 0: its actions are not lists of numbers"),
-    ("dose", action([0.5], 0), "episode 0: its actions are not lists of numbers"),
     ("dose", action(0.5), "episode 0: its actions are not lists of numbers"),
     ("dose", action([0.5]), "episode 0: the action is not an array"),
-    ("dose", first("actions", [[0.5]]), r"episode 0: the action is float64 of shape \(1, 1\)"),
     ("workflow", action(99, 0), "episode 0: ngs is 99"),
-    ("workflow", action(-1, 0), "episode 0: ngs is -1"),
     ("workflow", action(HUGE, 0), "episode 0: the action is object"),
-    ("workflow", action(0.5, 0), "episode 0: the action is float64"),
-    ("workflow", action(True, 0), "episode 0: its actions are not lists of numbers"),
     ("workflow", action([0, 1]), "episode 0: its actions do not make an array of numbers"),
-    ("workflow", action("ngs"), "episode 0: its actions are not lists of numbers"),
 ]
 
 
@@ -289,22 +254,7 @@ def test_a_damaged_file_gives_one_clear_error(played, path, kind, change, said):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b"7",
-        b'"onco_gym episodes 2"',
-        b"{}",
-        b"\x80\x04\x95\x10.",
-        b"[" * 100_000,
-        b"9" * 5000,
-        b"\xff{}",
-        b"NaN",
-    ],
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\x80\x04\x95\x10.", b"[" * 100_000, b"9" * 5000])
 def test_what_is_not_a_file_of_episodes(plain, path, content):
     path.write_bytes(content)
     for read in (lambda: og.read_episodes(path, plain[0]), lambda: read_stamp(path), lambda: engine_of(path)):
@@ -351,27 +301,14 @@ def test_nothing_is_written_that_could_not_be_read(plain, path):
     assert not path.exists()
 
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=5,
-)
-
-
 @settings(max_examples=150, deadline=None)
-@given(kind=st.sampled_from(list(KINDS)), data=st.data(), value=ANYTHING)
-def test_no_edit_gets_past_the_reader(played, tmp_path_factory, kind, data, value):
+@given(kind=st.sampled_from(list(KINDS)), data=st.data())
+def test_no_edit_gets_past_the_reader(played, tmp_path_factory, kind, data):
     """Anything anywhere in the file: what comes back can be played, or there is one clear error."""
     engine, episodes = played[kind]
     path = tmp_path_factory.getbasetemp() / "edited.json"
     og.write_episodes(path, engine, episodes, seed=SEED)
-    content = json.loads(path.read_text())
-    place, key = content, data.draw(st.sampled_from(sorted(content)))
-    while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
-        place = place[key]
-        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-    place[key] = value
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(data.draw(edited_anywhere(path.read_text()))))
     with suppress(EpisodesError):
         script = og.read_episodes(path, engine)
         assert (script.origin.row < len(engine.cohort)).all()
@@ -389,20 +326,15 @@ def test_an_episode_ends_with_its_last_action(played, path, kind):
     og.write_episodes(path, engine, episodes, seed=SEED)
     lengths = (episodes.given >= 0).sum(0)
     died = int(np.flatnonzero(episodes.died & (lengths > 1))[0])
-    whole = json.loads(path.read_text())
-    for change, said in (
-        (lambda actions: actions[:-1], f"episode {died} has {lengths[died] - 1} actions, and does not end with the last of them"),
-        (
-            lambda actions: [*actions, actions[-1]],
-            f"episode {died} has {lengths[died] + 1} actions, and ends after {lengths[died]}",
-        ),
+    content, length = json.loads(path.read_text()), lengths[died]
+    actions = content["episodes"][died]["actions"]
+    for changed, said in (
+        (actions[:-1], f"episode {died} has {length - 1} actions, and does not end with the last of them"),
+        ([*actions, actions[-1]], f"episode {died} has {length + 1} actions, and ends after {length}"),
     ):
-        content = copy.deepcopy(whole)
-        content["episodes"][died]["actions"] = change(content["episodes"][died]["actions"])
+        content["episodes"][died]["actions"] = changed
         path.write_text(json.dumps(content))
-        script = og.read_episodes(path, engine)
-        with pytest.raises(EpisodesError, match=said):
-            og.replay(engine, script)
+        refuses(EpisodesError, said, og.replay, engine, og.read_episodes(path, engine))
 
 
 def test_all_episodes_cut_short(plain, path):

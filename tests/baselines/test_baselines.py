@@ -8,13 +8,12 @@ import run
 import table
 from onco_gym.cards import card_files
 
+PPO = {"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]}
+WATCHED = {"episodes": 60, "epochs": 1, "batch": 256}
 SMALL = {
-    "jax_ppo": {"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
-    "guided_ppo": {
-        **{"steps": 2048, "envs": 128, "length": 8, "batches": 2, "hidden": [16]},
-        "imitates": {"agent": "guideline", "episodes": 60, "epochs": 1, "batch": 256},
-    },
-    "cloning": {"agent": "clinician", "episodes": 60, "epochs": 1, "batch": 256, "rate": 1e-3, "hidden": [16]},
+    "jax_ppo": PPO,
+    "guided_ppo": {**PPO, "imitates": {"agent": "guideline", **WATCHED}},
+    "cloning": {"agent": "clinician", **WATCHED, "rate": 1e-3, "hidden": [16]},
 }
 
 

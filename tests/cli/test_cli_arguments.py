@@ -3,9 +3,9 @@
 import argparse
 
 import pytest
+from conftest import refuses
 
 from onco_gym.cli.arguments import number, output_file, weeks, whole
-from onco_gym.cli.parser import Parser
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "11", "1.0", "ten", "", "9" * 30, "٣"])
@@ -38,37 +38,5 @@ def test_output_files_can_be_written(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "none" / "x")
     for text in (str(link), str(tmp_path), str(tmp_path / "none" / "x")):
-        with pytest.raises(argparse.ArgumentTypeError, match="is not a file in a folder that exists"):
-            output_file()(text)
-    with pytest.raises(argparse.ArgumentTypeError, match=r"does not end in \.png or \.pdf"):
-        output_file(".png", ".pdf")(str(tmp_path / "x.txt"))
-
-
-WRONG = [
-    (("rollout", "guideline", "--env", "NSCLC", "-n", "0"), "-n/--episodes"),
-    (("rollout", "guideline", "--env", "NSCLC", "-n", "-3"), "-n"),
-    (("rollout", "guideline", "--env", "NSCLC", "--episodes", "many"), "'many'"),
-    (("rollout", "guideline", "--env", "NSCLC", "-n", "9" * 30), "-n"),
-    (("rollout", "guideline", "--env", "NSCLC", "--seed", "-1"), "--seed"),
-    (("rollout", "guideline", "--env", "NSCLC", "--json", "."), "--json"),
-    (("evaluate", "guideline", "--env", "NSCLC", "--workers", "moon"), "'moon'"),
-    (("evaluate", "guideline", "--env", "NSCLC", "--address", "x:1"), "--address needs --workers ray"),
-    (("dataset", "guideline", "--env", "NSCLC", "--address", "x:1"), "--address needs --workers ray"),
-    (("calibrate", "nsclc", "--address", "x:1"), "--address needs --workers ray"),
-    (("calibrate", "nsclc", "--check", "--address", "x:1"), "--address needs --workers ray"),
-    (("trial", "nsclc", "--arm", "docetaxel", "--plot", "x.txt"), "does not end in .png"),
-    (("trial", "nsclc", "--arm", "docetaxel", "--scan-weeks", "x"), "'x'"),
-    (("cohort", "nsclc", "--patients", "0", "--out", "x.parquet"), "-n/--patients"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "named"), WRONG)
-def test_errors_are_one_line(refused, arguments, named):
-    refused(named, *arguments)
-
-
-def test_a_parser_has_no_abbreviations():
-    parser = Parser("x")
-    parser.add_argument("--episodes")
-    with pytest.raises(ValueError, match="there is no option --episode "):
-        parser.parse_args(["--episode", "3"])
+        refuses(argparse.ArgumentTypeError, "is not a file in a folder that exists", output_file(), text)
+    refuses(argparse.ArgumentTypeError, r"does not end in \.png or \.pdf", output_file(".png", ".pdf"), str(tmp_path / "x.txt"))

@@ -18,32 +18,30 @@ def type_in(monkeypatch):
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 
-def test_list_names_every_environment(command):
-    ran = command("list")
-    assert ran.code == 0
+def test_list_names_every_environment(printed):
+    said = printed("list")
     for name in (*IDS, "onco_gym/Card-v0"):
-        assert name in ran.out
+        assert name in said
     card = load_card("nsclc")
-    row = next(line for line in ran.out.splitlines() if "/NSCLC-v0" in line)
+    row = next(line for line in said.splitlines() if "/NSCLC-v0" in line)
     assert row.split()[-3] == str(card.horizon_cycles)
     assert row.split()[-1] == str(len(card.arms))
     assert f"one of {len(card.regimens)} regimens" in row
-    assert "vector" in next(line for line in ran.out.splitlines() if "/mo-NSCLC-v0" in line)
+    assert "vector" in next(line for line in said.splitlines() if "/mo-NSCLC-v0" in line)
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_show_prints_every_table(command, monkeypatch, name):
+def test_show_prints_every_table(printed, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "2000")
     card = load_card(name)
-    ran = command("show", name)
-    assert ran.code == 0
-    assert card.title in ran.out
+    said = printed("show", name)
+    assert card.title in said
     for row in (*card.variables, *card.regimens, *card.clones):
-        assert re.search(rf"^ *{row.name} ", ran.out, re.MULTILINE)
+        assert re.search(rf"^ *{row.name} ", said, re.MULTILINE)
     for rule in card.guideline:
-        assert (rule.when or "always") in ran.out
+        assert (rule.when or "always") in said
     fit = sum(arm.use == "fit" for arm in card.arms)
-    assert re.search(rf"^ *fit +{fit} ", ran.out, re.MULTILINE)
+    assert re.search(rf"^ *fit +{fit} ", said, re.MULTILINE)
 
 
 def test_show_compounds_grade_3_over_organs(command, monkeypatch):
@@ -61,30 +59,27 @@ def test_show_one_section_or_the_citation(command):
     assert command("show", card_files()["nsclc"], "--citation").out.strip() == onco_gym.citation("nsclc").strip()
 
 
-def test_play_by_hand(command, monkeypatch, type_in):
+def test_play_by_hand(printed, monkeypatch, type_in):
     type_in("2\n99\nhello\n\nq\n")
-    ran = command("play", "NSCLC", "--seed", 7)
-    assert (ran.code, ran.err) == (0, "")
-    assert [int(week) for week in re.findall(r"cancer, week (\d+)", ran.out)] == [0, 3, 6]
-    assert "'99' is not one of the numbers above" in ran.out
-    assert "'hello' is not one of the numbers above" in ran.out
-    assert "Osimertinib 80 mg daily" in ran.out
+    said = printed("play", "NSCLC", "--seed", 7)
+    assert [int(week) for week in re.findall(r"cancer, week (\d+)", said)] == [0, 3, 6]
+    assert "'99' is not one of the numbers above" in said
+    assert "'hello' is not one of the numbers above" in said
+    assert "Osimertinib 80 mg daily" in said
 
 
-def test_play_ends_with_the_input(command, type_in):
+def test_play_ends_with_the_input(printed, type_in):
     type_in("\n")
-    ran = command("play", "NSCLC", "--seed", 7)
-    assert ran.code == 0
-    assert ran.out.count("q to quit") == 2
+    said = printed("play", "NSCLC", "--seed", 7)
+    assert said.count("q to quit") == 2
 
 
-def test_enter_follows_the_guideline_to_the_end(command, type_in, tmp_path):
+def test_enter_follows_the_guideline_to_the_end(command, printed, type_in, tmp_path):
     type_in("\n" * 200)
     by_hand = command("play", "nsclc", "--seed", 3).out
     plot = tmp_path / "journey.png"
-    code, quiet, _ = command("play", "NSCLC", "--seed", 3, "--agent", "guideline", "--quiet", "--plot", plot)
+    quiet = printed("play", "NSCLC", "--seed", 3, "--agent", "guideline", "--quiet", "--plot", plot)
     charts = re.split(r"(?=^Advanced)", by_hand, flags=re.MULTILINE)
-    assert code == 0
     assert quiet.count("Advanced") == 1
     assert charts[-1].strip() in quiet
     assert f"wrote {plot}" in quiet
@@ -95,10 +90,9 @@ def test_enter_follows_the_guideline_to_the_end(command, type_in, tmp_path):
 
 
 @pytest.mark.parametrize("id", [pytest.param("NSCLC-Dose", marks=pytest.mark.slow), "NSCLC-Workflow"])
-def test_an_agent_can_be_watched_where_nobody_can_play_by_hand(command, id):
-    ran = command("play", id, "--seed", 3, "--agent", "guideline", "--quiet")
-    assert ran.code == 0
-    assert ran.out.count("Advanced") == 1
+def test_an_agent_can_be_watched_where_nobody_can_play_by_hand(printed, id):
+    said = printed("play", id, "--seed", 3, "--agent", "guideline", "--quiet")
+    assert said.count("Advanced") == 1
 
 
 def test_a_picture_needs_a_journey(tmp_path):
@@ -107,41 +101,14 @@ def test_a_picture_needs_a_journey(tmp_path):
         env.save_picture(tmp_path / "journey.png")
 
 
-def test_a_card_of_ones_own(command, tmp_path):
+def test_a_card_of_ones_own(printed, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(card_files()["melanoma"].read_text().replace('id = "Melanoma"', 'id = "Mine"', 1))
-    ran = command("play", path, "--agent", "best_supportive_care", "--seed", 0, "--quiet")
-    assert ran.code == 0
-    assert ran.out.startswith("Mine, seed 0")
+    said = printed("play", path, "--agent", "best_supportive_care", "--seed", 0, "--quiet")
+    assert said.startswith("Mine, seed 0")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("show", "lung"), "'lung'"),
-        (("show", "nslc"), "(did you mean 'NSCLC'?)"),
-        (("show", "nowhere.toml"), "nowhere.toml"),
-        (("play", "CartPole-v1"), "'CartPole-v1'"),
-        (("play", "onco_gym/NSCLC-v9"), "'onco_gym/NSCLC-v9'"),
-        (("play", "onco_gym/Card-v0"), "needs a card of your own"),
-        (("play", "NSCLC", "--quiet"), "--agent"),
-        (("play", "NSCLC", "--agent", "oracle"), "'oracle'"),
-        (("play", "NSCLC", "--agent", "osimertinb"), "(did you mean 'osimertinib'?)"),
-        (("play", "NSCLC", "--agent", "never"), "'never' is for workflow environments"),
-        (("play", "NSCLC", "--plot", "no/such/folder.png"), "no/such/folder.png"),
-        (("play", "NSCLC", "--plot", "journey.pdf"), "does not end in .png"),
-        (("play", "NSCLC-Dose"), "cannot be played by hand"),
-    ],
-)
-def test_errors_are_one_line(refused, arguments, named):
-    refused(named, *arguments)
-
-
-def test_a_broken_card_is_one_line(command, tmp_path):
-    text = card_files()["nsclc"].read_text()
-    for weeks in ("[", "-3", "true", "9" * 400, "9" * 5000, "[" * 1500):
-        path = tmp_path / "broken.toml"
-        path.write_text(text.replace("cycle_weeks = 3", f"cycle_weeks = {weeks}", 1))
-        code, _, err = command("show", path)
-        assert (code, err.count("\n")) == (2, 1)
-        assert "broken.toml" in err
+def test_a_broken_card_is_one_line(refused, tmp_path):
+    path = tmp_path / "broken.toml"
+    path.write_text(card_files()["nsclc"].read_text().replace("cycle_weeks = 3", "cycle_weeks = -3", 1))
+    refused("broken.toml", "show", path)

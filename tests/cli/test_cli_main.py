@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,18 +50,12 @@ def test_interrupted_is_quiet(command, monkeypatch):
     ],
 )
 def test_errors_of_the_user_are_one_line(command, monkeypatch, error, said):
-    def fail(_):
-        raise error
-
-    monkeypatch.setattr(cli.environments, "list_command", fail)
+    monkeypatch.setattr(cli.environments, "list_command", Mock(side_effect=error))
     assert command("list") == (2, "", said)
 
 
 def test_our_own_faults_are_not_hidden(command, monkeypatch):
-    def fail(_):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(cli.environments, "list_command", fail)
+    monkeypatch.setattr(cli.environments, "list_command", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         command("list")
 

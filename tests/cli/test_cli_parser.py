@@ -82,7 +82,6 @@ def test_help_lists_what_an_agent_can_be(capsys, name):
 def test_help_imports_nothing_heavy():
     code = """
 import sys, onco_gym.cli as cli
-from onco_gym.cli.parser import Commands, Parser
 for name in ["", *sys.argv[1:]]:
     try:
         cli.make_parser().parse_args([*name.split(), "--help"])

@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from onco_gym.cli import screen
-from onco_gym.cli.screen import make_table, note, progress_bar, warnings_as_notes
+from onco_gym.cli.screen import make_table, progress_bar, warnings_as_notes
 from onco_gym.foundation.progress import silent
 
 
@@ -122,11 +122,6 @@ def test_warnings_become_notes(capsys):
     assert capsys.readouterr().err == "onco-gym: this model is unpickled\n"
     with pytest.warns(RuntimeWarning, match="other"), warnings_as_notes():
         warnings.warn("other", RuntimeWarning, stacklevel=1)
-
-
-def test_notes_are_one_line(capsys):
-    note("two\n  lines")
-    assert capsys.readouterr().err == "onco-gym: two lines\n"
 
 
 def test_tables_hold_plain_text(capsys):

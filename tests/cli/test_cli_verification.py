@@ -22,14 +22,13 @@ def brief(monkeypatch):
     monkeypatch.setattr(verification, "verify", functools.partial(verify, effort=QUICK))
 
 
-def test_episodes_are_recorded_and_verified(command, brief, tmp_path):
+def test_episodes_are_recorded_and_verified(printed, refused, brief, tmp_path):
     episodes, page, found = tmp_path / "episodes.json", tmp_path / "report.html", tmp_path / "found.json"
-    code, out, err = command("record", "clinician", "--env", "melanoma", "-n", N, "--seed", SEED, "--out", episodes)
-    assert (code, out, err) == (0, f"wrote {N} episodes of clinician to {episodes}\n", "")
+    asked = ("record", "clinician", "--env", "melanoma", "-n", N, "--seed", SEED, "--out", episodes)
+    assert printed(*asked) == f"wrote {N} episodes of clinician to {episodes}\n"
     kept = read_record(episodes, make_engine("melanoma", horizon=HORIZON))
     assert (kept.agent, kept.seed, len(kept.patients)) == ("clinician", SEED, N)
-    code, out, err = command("verify", episodes, "--agent", "clinician", "--json", found, "--html", page)
-    assert (code, err) == (0, "")
+    out = printed("verify", episodes, "--agent", "clinician", "--json", found, "--html", page)
     assert "clinician on Melanoma; 90% intervals" in out
     assert "decisions that the agent makes again" in out
     assert "lost most:" in out
@@ -38,30 +37,4 @@ def test_episodes_are_recorded_and_verified(command, brief, tmp_path):
     assert "<svg" in page.read_text()
     own = tmp_path / "mine.toml"
     own.write_text(card_files()["melanoma"].read_text().replace("cycle_weeks = 3", "cycle_weeks = 4", 1))
-    code, _, err = command("verify", episodes, "--env", own)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "card_digest" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("record", "guideline", "--env", "NSCLC"), "--out"),
-        (("record", "guideline", "--env", "NSCLC-Dose-v0", "--out", "x.json"), "only if an action is a regimen"),
-        (("record", "guidelin", "--env", "NSCLC", "--out", "x.json"), "(did you mean 'guideline'?)"),
-        (("record", "guideline", "--env", "NSCL", "--out", "x.json"), "(did you mean 'NSCLC'?)"),
-        (("verify",), "EPISODES"),
-        (("verify", "none.json"), "No such file or directory"),
-        (("verify", __file__), "is not a file of episodes"),
-    ],
-)
-def test_errors_are_one_line(refused, arguments, named):
-    refused(named, *arguments)
-
-
-def test_what_is_no_record_is_refused(command, tmp_path):
-    path = tmp_path / "none.json"
-    path.write_text("[]")
-    code, _, err = command("verify", path)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "is not a file of episodes" in err
+    refused("card_digest", "verify", episodes, "--env", own)

@@ -31,10 +31,7 @@ SMALL = [  # what takes long in a block of Python, and what is run instead
     (r"(rollout|record_episodes)\((engine, .*), [\d_]+(?=[,)])", r"\1(\2, 24"),
 ]
 SIZES = {  # further arguments of commands, which come last and so count
-    "rollout": "-n 24",
-    "evaluate": "-n 24",
-    "record": "-n 24",
-    "dataset": "-n 24",
+    **dict.fromkeys(("rollout", "evaluate", "record", "dataset"), "-n 24"),
     "cohort": "-n 40",
     "trial": "-n 60",
     "design": "-n 100 --repeats 50",

@@ -5,6 +5,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import refuses
 
 import onco_gym
 from onco_gym.agents import AgentError
@@ -16,12 +17,7 @@ minari = pytest.importorskip("minari")
 OPTIONS = {"weights": {"fairness": 0}, "horizon": 12}
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Datasets go to a folder of the test, in chunks that take little time."""
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    monkeypatch.setattr(made, "CHUNK", 40)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def contents(name):
@@ -51,7 +47,7 @@ def test_replayed_actions_reproduce_the_recorded_episodes(env_id, agent, space, 
     assert loaded.action_space == env.action_space
     seeds = [row["seed"] for row in loaded.storage.get_episode_metadata(range(50))]
     assert seeds[:1] + seeds[-1:] == [2**64 - 20, 29]
-    for index in (0, 21, 39, 40, 49):
+    for index in (0, 21, 31, 32, 49):
         episode = episodes[index]
         steps = len(episode)
         observation, info = env.reset(seed=seeds[index])
@@ -105,15 +101,12 @@ def test_the_metadata_say_what_it_is_and_a_longer_dataset_begins_with_the_shorte
 
 def test_what_cannot_be_written_is_refused_before_the_work(home):
     for name in ("nothing", "../up-v0", "a b-v0", "a/short-v0"):
-        with pytest.raises(DatasetError, match="is not the name of a dataset"):
-            write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
-    with pytest.raises(DatasetError, match="episodes is 0, expected at least 1"):
-        write_dataset("onco_gym/NSCLC-v0", "guideline", 0)
+        refuses(DatasetError, "is not the name of a dataset", write_dataset, "onco_gym/NSCLC-v0", "guideline", 3, dataset_id=name)
+    refuses(DatasetError, "episodes is 0, expected at least 1", write_dataset, "onco_gym/NSCLC-v0", "guideline", 0)
     (home / "mine-v0").mkdir()
     with pytest.raises(DatasetError, match="exists and is not a dataset; it was left alone"):
         write_dataset("onco_gym/NSCLC-v0", "guideline", 3, dataset_id="mine-v0", overwrite=True)
-    with pytest.raises(AgentError, match="there is no agent"):
-        write_dataset("onco_gym/NSCLC-v0", "nobody", 3)
+    refuses(AgentError, "there is no agent", write_dataset, "onco_gym/NSCLC-v0", "nobody", 3)
     (home / "file").touch()
     for name, root in (("file/nsclc-v0", home), ("nsclc-v0", home / "file"), ("nsclc-v0", home / "file" / "folder")):
         with pytest.raises(DatasetError, match="file is not a writable folder"):

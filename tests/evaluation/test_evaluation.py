@@ -9,28 +9,17 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from conftest import refuses
 
 from onco_gym.agents import AgentError, GuidelineAgent, rollout
-from onco_gym.evaluation import (
-    Evaluation,
-    EvaluationError,
-    Interval,
-    evaluate,
-    evaluate_all,
-    figures,
-    improvement,
-    read_evaluation,
-    running,
-    write_evaluation,
-    write_report,
-)
-from onco_gym.evaluation.figures import Dependence, Fairness, Runs, Timing, summarise
+from onco_gym.evaluation import Evaluation, EvaluationError, Interval, evaluate, evaluate_all, figures, improvement, running
+from onco_gym.evaluation.figures import Dependence, Fairness, Runs, Timing, read_evaluation, summarise, write_evaluation
+from onco_gym.evaluation.report import write_report
 from onco_gym.evaluation.tables import rows, shown
 from onco_gym.evaluation.yardsticks import Yardstick
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.foundation.workers import spread
 from onco_gym.interfaces.engine import make_engine
-from onco_gym.interfaces.registry import UnknownEnvironmentError
 from onco_gym.rewards import TERMS
 
 SIZE, SEED, HORIZON = 32, 5, 20  # patients, seed, cycles
@@ -84,15 +73,8 @@ def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
 
 
 def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):
-    seen = []
-    one = evaluate(
-        engine,
-        GuidelineAgent(engine.card),
-        2 * SIZE,
-        SEED,
-        fairness=False,
-        progress=lambda stage, done, total: seen.append((done, total)),
-    )
+    seen, agent = [], GuidelineAgent(engine.card)
+    one = evaluate(engine, agent, 2 * SIZE, SEED, fairness=False, progress=lambda stage, done, total: seen.append((done, total)))
     assert one.agent == "GuidelineAgent"
     assert reproducible(one) == reproducible(found[1])
     assert seen == [(number, 6) for number in range(1, 7)]
@@ -160,24 +142,12 @@ def test_improvement_is_symmetric(found):
     assert one.low <= one.value <= one.high
 
 
-def made_up(n, died):
-    numbers = np.linspace(1, 2, n).astype(np.float32).astype(float)
-    return Runs(
-        returns=numbers,
-        terms=dict.fromkeys(TERMS, numbers),
-        weeks=np.full(n, 261.0),
-        died=np.full(n, died),
-        decisions=np.full(n, 4),
-        concordant=np.full(n, 3),
-        carbon_kg=numbers,
-        cost_usd=numbers,
-        severe=np.full(n, False),
-    )
-
-
 @pytest.mark.parametrize("n", [1, 5])
 def test_what_cannot_be_told_is_null(engine, n):
-    runs = made_up(n, died=False)
+    numbers, none = np.linspace(1, 2, n).astype(np.float32).astype(float), np.full(n, False)
+    counts = {"weeks": np.full(n, 261.0), "decisions": np.full(n, 4), "concordant": np.full(n, 3)}
+    terms, costs = dict.fromkeys(TERMS, numbers), {"carbon_kg": numbers, "cost_usd": numbers}
+    runs = Runs(returns=numbers, terms=terms, died=none, severe=none, **counts, **costs)
     one = summarise(engine, "x", 0, runs, runs, runs, None, Timing(1.0, 1.0, n))
     content = json.loads(json.dumps(one.to_json(), allow_nan=False))
     assert content["score"] == {"value": None, "low": None, "high": None}  # the reference is no better than random
@@ -246,16 +216,14 @@ def damaged(content):
 def test_whatever_is_damaged_gives_one_error(found):
     content = found[0].to_json()
     for one in damaged(content):
-        with pytest.raises(EvaluationError, match="this is not an evaluation"):
-            Evaluation.from_json(one)
+        refuses(EvaluationError, "this is not an evaluation", Evaluation.from_json, one)
     for runs in damaged(content["runs"]):
         with pytest.raises(EvaluationError):
             Evaluation.from_json({**content, "runs": runs})
     for wrong in ([None] * 2 * SIZE, content["runs"]["returns"][1:], [[1.0]] * 2 * SIZE):
         with pytest.raises(EvaluationError, match="figures of its patients"):
             Evaluation.from_json({**content, "runs": {**content["runs"], "returns": wrong}})
-    with pytest.raises(EvaluationError, match="of 7 episodes"):
-        Evaluation.from_json({**content, "episodes": 7})
+    refuses(EvaluationError, "of 7 episodes", Evaluation.from_json, {**content, "episodes": 7})
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, found):
@@ -317,23 +285,15 @@ def test_the_page_stands_alone(tmp_path, engine, found):
     assert "currentColor" in text
     assert "#010203" not in text
     other = replace(found[1], seed=SEED + 1)
-    with pytest.raises(EvaluationError, match="different patients"):
-        write_report(path, [found[0], other], engine, GuidelineAgent(engine.card))
-    with pytest.raises(EvaluationError, match="at least one"):
-        write_report(path, [], engine, GuidelineAgent(engine.card))
+    refuses(EvaluationError, "different patients", write_report, path, [found[0], other], engine, GuidelineAgent(engine.card))
+    refuses(EvaluationError, "at least one", write_report, path, [], engine, GuidelineAgent(engine.card))
 
 
 def test_errors(engine):
-    with pytest.raises(EvaluationError, match="at least 1"):
-        evaluate(engine, "guideline", episodes=0)
+    refuses(EvaluationError, "at least 1", evaluate, engine, "guideline", episodes=0)
     with pytest.raises(AgentError):
         evaluate(engine, "nobody")
-    with pytest.raises(EvaluationError, match="no agent"):
-        evaluate_all(engine, [])
-    with pytest.raises(UnknownEnvironmentError, match="kind"):
-        evaluate_all(make_engine("nsclc", kind="other"), ["random"])
-    with pytest.raises(UnknownEnvironmentError, match="needs a card"):
-        evaluate_all(make_engine("onco_gym/Card-v0"), ["random"])
+    refuses(EvaluationError, "no agent", evaluate_all, engine, [])
 
 
 @pytest.mark.slow

@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import mannwhitneyu, trim_mean
 
-from onco_gym.evaluation import Interval
-from onco_gym.evaluation.statistics import (
-    StatisticsError,
-    average,
-    bootstrap_interval,
-    interquartile_mean,
-    optimality_gap,
-    performance_profile,
-    probability_of_improvement,
-    ratio_interval,
-    scores_over_seeds,
-)
+from onco_gym.evaluation import Interval, statistics
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 4))
 SCORES = arrays(np.float64, SHAPES, elements=st.floats(-100, 100, width=32))
@@ -31,29 +20,29 @@ def column(*values):
 
 
 def test_interquartile_mean_by_hand():
-    assert interquartile_mean(column(1, 2, 3, 100)) == 2.5
-    assert interquartile_mean(column(0, 1, 2, 3, 4, 5, 6, 1000)) == 3.5  # (2 + 3 + 4 + 5) / 4
-    assert interquartile_mean(column(1, 2, 6)) == 3.0  # a quarter of three is no whole run
-    assert interquartile_mean([[1, 2], [3, 100]]) == 2.5  # tasks together
-    assert interquartile_mean(np.stack([column(1, 2, 3, 100), column(0, 0, 8, 9)])).tolist() == [2.5, 4.0]
+    assert statistics.interquartile_mean(column(1, 2, 3, 100)) == 2.5
+    assert statistics.interquartile_mean(column(0, 1, 2, 3, 4, 5, 6, 1000)) == 3.5  # (2 + 3 + 4 + 5) / 4
+    assert statistics.interquartile_mean(column(1, 2, 6)) == 3.0  # a quarter of three is no whole run
+    assert statistics.interquartile_mean([[1, 2], [3, 100]]) == 2.5  # tasks together
+    assert statistics.interquartile_mean(np.stack([column(1, 2, 3, 100), column(0, 0, 8, 9)])).tolist() == [2.5, 4.0]
 
 
 def test_optimality_gap_by_hand():
-    assert optimality_gap(column(0.5, 1.5)) == 0.25  # 1.5 counts as 1
-    assert optimality_gap(column(50, 100, 130), target=100) == pytest.approx(50 / 3)
-    assert optimality_gap(column(2, 3)) == 0
+    assert statistics.optimality_gap(column(0.5, 1.5)) == 0.25  # 1.5 counts as 1
+    assert statistics.optimality_gap(column(50, 100, 130), target=100) == pytest.approx(50 / 3)
+    assert statistics.optimality_gap(column(2, 3)) == 0
 
 
 def test_probability_of_improvement_by_hand():
-    assert probability_of_improvement(column(1, 2, 3), column(1, 2, 3)).value == 0.5
-    assert probability_of_improvement(column(2, 3), column(1, 2)).value == 0.875  # three wins and a tie of four pairs
-    assert probability_of_improvement(column(5), column(1, 2, 9)).value == pytest.approx(2 / 3)
-    two_tasks = probability_of_improvement([[1, 0], [1, 0]], [[0, 1], [0, 1]])
+    assert statistics.probability_of_improvement(column(1, 2, 3), column(1, 2, 3)).value == 0.5
+    assert statistics.probability_of_improvement(column(2, 3), column(1, 2)).value == 0.875  # three wins and a tie of four pairs
+    assert statistics.probability_of_improvement(column(5), column(1, 2, 9)).value == pytest.approx(2 / 3)
+    two_tasks = statistics.probability_of_improvement([[1, 0], [1, 0]], [[0, 1], [0, 1]])
     assert (two_tasks.value, two_tasks.low, two_tasks.high) == (0.5, 0.5, 0.5)  # sure on each, drawn within each
 
 
 def test_profile_by_hand():
-    found = performance_profile(column(0.1, 0.2, 0.3, 0.4), [0.0, 0.2, 0.35, 0.4])
+    found = statistics.performance_profile(column(0.1, 0.2, 0.3, 0.4), [0.0, 0.2, 0.35, 0.4])
     assert found.share.tolist() == [1.0, 0.5, 0.25, 0.0]  # above, not at
     assert (found.low <= found.share).all()
     assert (found.share <= found.high).all()
@@ -61,22 +50,22 @@ def test_profile_by_hand():
 
 
 def test_ratio_of_means():
-    found = ratio_interval([1.0, 3.0], [2.0, 6.0])
+    found = statistics.ratio_interval([1.0, 3.0], [2.0, 6.0])
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)  # paired: every sample has the same ratio
-    assert math.isnan(ratio_interval([1.0, 2.0], [-1.0, 0.5]).value)
+    assert math.isnan(statistics.ratio_interval([1.0, 2.0], [-1.0, 0.5]).value)
 
 
 def test_scores_over_seeds_by_hand():
     returns = {"random": [[0.0, 1.0]], "guideline": [[2.0, 3.0]], "learned": [[1.0, 2.0], [3.0, 4.0]]}
-    found = scores_over_seeds(returns, "random", "guideline")
+    found = statistics.scores_over_seeds(returns, "random", "guideline")
     assert found["random"] == (Interval(0.0, 0.0, 0.0), [0.0])
     assert found["guideline"] == (Interval(100.0, 100.0, 100.0), [100.0])  # paired: two above random in every patient
     assert found["learned"] == (Interval(100.0, 50.0, 150.0), [50.0, 150.0])  # all of the interval is between seeds
-    further = scores_over_seeds(returns, "random", "guideline", reach=1.25)
+    further = statistics.scores_over_seeds(returns, "random", "guideline", reach=1.25)
     assert further["guideline"].score == Interval(80.0, 80.0, 80.0)
     assert further["learned"].by_seed == [40.0, 120.0]
-    assert found == scores_over_seeds(returns, "random", "guideline")
-    shrunk = scores_over_seeds({**returns, "guideline": [[-1.0, 3.0]]}, "random", "guideline")["learned"].score
+    assert found == statistics.scores_over_seeds(returns, "random", "guideline")
+    shrunk = statistics.scores_over_seeds({**returns, "guideline": [[-1.0, 3.0]]}, "random", "guideline")["learned"].score
     assert math.isinf(shrunk.high)  # where only the first patient is drawn, the guideline is below random play
 
 
@@ -92,7 +81,8 @@ def test_scores_over_seeds_cover_patients_and_seeds(seeds):
             "guideline": [who + 1 + rng.normal(0, 0.5, 80)],
             "learned": who + 0.5 + rng.normal(0, 0.2, (seeds, 1)) + rng.normal(0, 0.5, (seeds, 80)),
         }
-        score = scores_over_seeds(returns, "random", "guideline", level=0.9, replicates=300, seed=study)["learned"].score
+        options = {"level": 0.9, "replicates": 300, "seed": study}
+        score = statistics.scores_over_seeds(returns, "random", "guideline", **options)["learned"].score
         held += score.low <= 50 <= score.high
     if seeds == 1:
         assert held / 200 < 0.7  # one seed cannot tell
@@ -105,19 +95,19 @@ def test_scores_over_seeds_cover_patients_and_seeds(seeds):
 def test_interquartile_mean_lies_in_the_middle_and_ignores_order(scores):
     flat = np.sort(scores.ravel())
     cut = flat.size // 4
-    found = interquartile_mean(scores)
+    found = statistics.interquartile_mean(scores)
     assert flat[cut] - 1e-9 <= found <= flat[-cut - 1] + 1e-9
-    assert found == interquartile_mean(np.random.default_rng(0).permutation(scores.ravel()).reshape(scores.shape))
+    assert found == statistics.interquartile_mean(np.random.default_rng(0).permutation(scores.ravel()).reshape(scores.shape))
     assert found == pytest.approx(trim_mean(scores, 0.25, axis=None), abs=1e-9)
-    assert interquartile_mean(2 * scores + 1) == pytest.approx(2 * found + 1, abs=1e-6)
+    assert statistics.interquartile_mean(2 * scores + 1) == pytest.approx(2 * found + 1, abs=1e-6)
 
 
 @given(SCORES, st.integers(1, 9), st.integers(0, 2**16))
 @settings(max_examples=100, deadline=None)
 def test_improvement_is_symmetric_and_mann_whitneys(first, runs, seed):
     second = np.random.default_rng(seed).choice(first.ravel(), (runs, first.shape[1]))  # many ties
-    one = probability_of_improvement(first, second, replicates=20)
-    other = probability_of_improvement(second, first, replicates=20)
+    one = statistics.probability_of_improvement(first, second, replicates=20)
+    other = statistics.probability_of_improvement(second, first, replicates=20)
     assert one.value + other.value == pytest.approx(1)
     by_task = [mannwhitneyu(x, y).statistic / (len(x) * len(y)) for x, y in zip(first.T, second.T, strict=True)]
     assert one.value == pytest.approx(np.mean(by_task))
@@ -127,24 +117,24 @@ def test_improvement_is_symmetric_and_mann_whitneys(first, runs, seed):
 @given(SCORES)
 @settings(max_examples=50, deadline=None)
 def test_profiles_fall_and_gaps_are_positive(scores):
-    found = performance_profile(scores, np.linspace(-101, 101, 9), replicates=20)
+    found = statistics.performance_profile(scores, np.linspace(-101, 101, 9), replicates=20)
     assert (np.diff(found.share) <= 0).all()
     assert (found.share[0], found.share[-1]) == (1, 0)
-    assert optimality_gap(scores, 50) >= -1e-9
+    assert statistics.optimality_gap(scores, 50) >= -1e-9
 
 
 def test_strata_stay_apart():
     """Runs are drawn within a task: between tasks of no spread there is no uncertainty, however far apart."""
-    found = bootstrap_interval(np.tile([0.0, 100.0], (5, 1)), average)
+    found = statistics.bootstrap_interval(np.tile([0.0, 100.0], (5, 1)), statistics.average)
     assert (found.value, found.low, found.high) == (50, 50, 50)
 
 
 def test_same_seed_same_interval(monkeypatch):
     scores = np.random.default_rng(3).normal(size=(40, 3))
-    one = bootstrap_interval(scores, seed=1)
-    assert one == bootstrap_interval(scores, seed=1) != bootstrap_interval(scores, seed=2)
+    one = statistics.bootstrap_interval(scores, seed=1)
+    assert one == statistics.bootstrap_interval(scores, seed=1) != statistics.bootstrap_interval(scores, seed=2)
     monkeypatch.setattr("onco_gym.evaluation.statistics.BLOCK", 1000)  # in many small blocks
-    assert one == bootstrap_interval(scores, seed=1)
+    assert one == statistics.bootstrap_interval(scores, seed=1)
 
 
 @pytest.mark.parametrize("statistic", ["iqm", "improvement"])
@@ -157,9 +147,9 @@ def test_coverage(statistic):
     for study in range(studies):
         scores = rng.exponential(size=(runs, 1))
         if statistic == "iqm":
-            found = bootstrap_interval(scores, level=0.9, replicates=400, seed=study)
+            found = statistics.bootstrap_interval(scores, level=0.9, replicates=400, seed=study)
         else:
-            found = probability_of_improvement(2 * rng.exponential(size=(runs, 1)), scores, 0.9, 400, study)
+            found = statistics.probability_of_improvement(2 * rng.exponential(size=(runs, 1)), scores, 0.9, 400, study)
         held += found.low <= truth <= found.high
     assert 0.85 <= held / studies <= 0.95
 
@@ -167,20 +157,20 @@ def test_coverage(statistic):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: interquartile_mean([1.0, 2.0]), r"expected \(runs, tasks\)"),
-        (lambda: bootstrap_interval([[np.nan]]), "finite"),
-        (lambda: bootstrap_interval([[1.0]], level=1.5), "level"),
-        (lambda: bootstrap_interval([[1.0]], replicates=0), "replicates"),
-        (lambda: probability_of_improvement([[1.0]], [[1.0, 2.0]]), "same tasks"),
-        (lambda: performance_profile([[1.0]], []), "thresholds"),
-        (lambda: ratio_interval([1.0], [1.0, 2.0]), "same patients"),
-        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0, 3.0]]}, "a", "b"), "same patients for all"),
-        (lambda: scores_over_seeds({"a": [[1.0]]}, "a", "b"), "expected a and b and the same patients"),
-        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[1.0]]}, "a", "b"), "expected b above a"),
-        (lambda: scores_over_seeds({"a": [[1.0]], "b": [[2.0]]}, "a", "b", reach=0), "reach above 0"),
-        (lambda: scores_over_seeds({"a": [1.0], "b": [2.0]}, "a", "b"), r"expected \(runs, tasks\)"),
+        (lambda: statistics.interquartile_mean([1.0, 2.0]), r"expected \(runs, tasks\)"),
+        (lambda: statistics.bootstrap_interval([[np.nan]]), "finite"),
+        (lambda: statistics.bootstrap_interval([[1.0]], level=1.5), "level"),
+        (lambda: statistics.bootstrap_interval([[1.0]], replicates=0), "replicates"),
+        (lambda: statistics.probability_of_improvement([[1.0]], [[1.0, 2.0]]), "same tasks"),
+        (lambda: statistics.performance_profile([[1.0]], []), "thresholds"),
+        (lambda: statistics.ratio_interval([1.0], [1.0, 2.0]), "same patients"),
+        (lambda: statistics.scores_over_seeds({"a": [[1.0]], "b": [[2.0, 3.0]]}, "a", "b"), "same patients for all"),
+        (lambda: statistics.scores_over_seeds({"a": [[1.0]]}, "a", "b"), "expected a and b and the same patients"),
+        (lambda: statistics.scores_over_seeds({"a": [[1.0]], "b": [[1.0]]}, "a", "b"), "expected b above a"),
+        (lambda: statistics.scores_over_seeds({"a": [[1.0]], "b": [[2.0]]}, "a", "b", reach=0), "reach above 0"),
+        (lambda: statistics.scores_over_seeds({"a": [1.0], "b": [2.0]}, "a", "b"), r"expected \(runs, tasks\)"),
     ],
 )
 def test_errors_say_what_was_expected(call, message):
-    with pytest.raises(StatisticsError, match=message):
+    with pytest.raises(statistics.StatisticsError, match=message):
         call()

@@ -31,10 +31,7 @@ def test_a_yardstick_fits_one_card_its_weights_and_its_horizon():
     assert yardstick(make_engine("nsclc", kind="dose")) is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", "{}", '{"card_digest": "x"}', '{"random": 1, "guideline": 0}'],
-)
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"card_digest": "x"}', '{"random": 1, "guideline": 0}'])
 def test_a_damaged_yardstick_gives_one_clear_error(tmp_path, content):
     path = tmp_path / "card.json"
     path.write_text(content)

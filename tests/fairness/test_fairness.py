@@ -5,10 +5,10 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import refuses
 
-import onco_gym
+import onco_gym  # noqa: F401 - registers the ids
 from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAgent, rollout
-from onco_gym.cards import load_card
 from onco_gym.fairness import BiasedAgent, FairnessError, audit_fairness, find_twins, measure_divergence
 from onco_gym.fairness.asking import jensen_shannon, moved
 from onco_gym.foundation.intervals import Z, mean_by_patient, standardised
@@ -16,7 +16,6 @@ from onco_gym.interfaces.engine import EngineError, make_engine
 from onco_gym.interfaces.stamp import StampError
 from onco_gym.patients import CausalGenerator
 
-assert onco_gym  # registers the ids
 N = 800
 """Patients; one number for all tests, since every batch size is compiled."""
 SHORT = {"horizon": 12, "terms": ("outcome", "fairness")}
@@ -25,11 +24,6 @@ SHORT = {"horizon": 12, "terms": ("outcome", "fairness")}
 @pytest.fixture(scope="module")
 def engine():
     return make_engine("nsclc", **SHORT)
-
-
-@pytest.fixture(scope="module")
-def card():
-    return load_card("nsclc")
 
 
 def columns(engine, prefix):
@@ -58,13 +52,13 @@ def played(env, agent, seed, steps):
     return np.array(seen)
 
 
-def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
+def test_a_direct_twin_differs_in_the_attribute_only(engine, nsclc):
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
-    seen = played(env, GuidelineAgent(card), 3, 6)
+    seen = played(env, GuidelineAgent(nsclc), 3, 6)
     made = find_twins(env, "insurance", "medicaid", effect="direct")
     np.testing.assert_allclose(made.factual, seen, atol=1e-5)
     assert made.observations.shape == seen.shape
-    assert made.masks.shape == (len(seen), len(card.regimens))
+    assert made.masks.shape == (len(seen), len(nsclc.regimens))
     own = columns(engine, "insurance")
     assert (made.observations[:, own] == [0, 0, 1, 0]).all()
     others = np.setdiff1d(np.arange(seen.shape[1]), own)
@@ -72,14 +66,14 @@ def test_a_direct_twin_differs_in_the_attribute_only(engine, card):
     assert made.alive.all()
 
 
-def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(card, engine):
+def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(nsclc, engine):
     """Held against an environment whose cohort holds the counterfactual patients."""
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
-    cohort = CausalGenerator(card).counterfactual(engine.cohort, {"race_ethnicity": "black"})
+    cohort = CausalGenerator(nsclc).counterfactual(engine.cohort, {"race_ethnicity": "black"})
     other = gym.make("onco_gym/NSCLC-v0", cohort=cohort, **SHORT)
     changed = 0
     for seed in range(6):
-        played(env, GuidelineAgent(card), seed, 8)
+        played(env, GuidelineAgent(nsclc), seed, 8)
         made = find_twins(env, "race_ethnicity", "black")
         row, key = env.unwrapped.origin
         observation, _ = other.reset(seed=0, options={"patient": row, "key": key})
@@ -97,9 +91,9 @@ def test_a_total_twin_is_the_counterfactual_patient_under_the_same_decisions(car
 
 
 @pytest.mark.slow
-def test_biology_and_demographics_are_kept_when_sex_changes(engine, card):
+def test_biology_and_demographics_are_kept_when_sex_changes(engine, nsclc):
     """Smoking, autoimmune disease and drivers depend on sex; a twin keeps them."""
-    run = rollout(engine, ConstantAgent(card, "drug_holiday"), N, seed=5)
+    run = rollout(engine, ConstantAgent(nsclc, "drug_holiday"), N, seed=5)
     for value in ("female", "male"):
         made = find_twins(engine, "sex", value, episodes=run)
         own = columns(engine, "sex")
@@ -118,12 +112,12 @@ def test_who_is_in_the_group_already_is_their_own_twin(engine):
     np.testing.assert_array_equal(made.observations[:, already], made.factual[:, already])
 
 
-def test_episodes_have_the_twins_of_single_environments(engine, card):
-    run = rollout(engine, GuidelineAgent(card), N, seed=40)
+def test_episodes_have_the_twins_of_single_environments(engine, nsclc):
+    run = rollout(engine, GuidelineAgent(nsclc), N, seed=40)
     many = find_twins(engine, "insurance", "medicaid", episodes=run)
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
     for i in range(5):
-        played(env, GuidelineAgent(card), 40 + i, 12)
+        played(env, GuidelineAgent(nsclc), 40 + i, 12)
         one = find_twins(env, "insurance", "medicaid")
         steps = np.flatnonzero(many.alive[:, i])
         np.testing.assert_allclose(many.observations[steps, i], one.observations[steps], atol=1e-5)
@@ -176,15 +170,15 @@ def test_estimates_by_hand():
     assert both.high - both.value == pytest.approx(Z * (2 / 3) * 1.0)
 
 
-def test_a_policy_that_treats_equal_need_equally(engine, card):
+def test_a_policy_that_treats_equal_need_equally(engine, nsclc):
     """Exactly nothing by itself; and nothing at all if it does not even look."""
-    report = measure_divergence(engine, GuidelineAgent(card), N, effect="direct")
+    report = measure_divergence(engine, GuidelineAgent(nsclc), N, effect="direct")
     assert report.exact
     assert set(report.attributes) == {name for name, _ in engine.scenario.groups}
     for found in report.attributes.values():
         contrast = found.contrasts["direct"]
         assert contrast.nats.value == contrast.changed.value == contrast.cases_changed.value == 0
-    blind = measure_divergence(engine, ConstantAgent(card, "docetaxel"), N, effect="total")
+    blind = measure_divergence(engine, ConstantAgent(nsclc, "docetaxel"), N, effect="total")
     for found in blind.attributes.values():
         assert found.contrasts["total"].nats.value == 0
 
@@ -201,9 +195,9 @@ def test_chance_alone_is_no_finding(engine):
         assert abs(contrast.changed.value) < 0.02
 
 
-def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
-    fair = rollout(engine, GuidelineAgent(card), N).fairness["insurance"]
-    agent = BiasedAgent(card, "insurance", "medicaid", 1.0)
+def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, nsclc):
+    fair = rollout(engine, GuidelineAgent(nsclc), N).fairness["insurance"]
+    agent = BiasedAgent(nsclc, "insurance", "medicaid", 1.0)
     unfair = rollout(engine, agent, N).fairness["insurance"]
     assert unfair.nats > fair.nats + 0.02
     assert unfair.nats > 2 * unfair.chance
@@ -223,9 +217,9 @@ def test_withholding_is_seen_by_the_term_and_by_the_exact_form(engine, card):
     assert contrast.by_state.shape == (len(contrast.by_step), N)
 
 
-def test_a_biased_agent_is_named_with_its_share(engine, card):
+def test_a_biased_agent_is_named_with_its_share(engine, nsclc):
     """Of an agent that only acts: two draws a question. The slow test below has 10,000 patients."""
-    found = audit_fairness(engine, ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), N)
+    found = audit_fairness(engine, ActOnly(BiasedAgent(nsclc, "insurance", "medicaid", 0.23)), N)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.05)
@@ -235,20 +229,20 @@ def test_a_biased_agent_is_named_with_its_share(engine, card):
 
 
 @pytest.mark.parametrize(("attribute", "group"), [("rural", "no"), ("sex", "female"), ("deprivation", "4")])
-def test_the_group_named_is_the_one_treated_worse(engine, card, attribute, group):
+def test_the_group_named_is_the_one_treated_worse(engine, nsclc, attribute, group):
     """Also where there are but two groups, or an order among them."""
-    agent = BiasedAgent(card, attribute, group, 0.3)
+    agent = BiasedAgent(nsclc, attribute, group, 0.3)
     found = audit_fairness(engine, agent, N)
     assert [(finding.attribute, finding.group) for finding in found.findings] == [(attribute, group)]
     assert found.findings[0].share.value == pytest.approx(0.3, abs=0.01)
 
 
-def test_groups_among_equal_need(engine, card):
+def test_groups_among_equal_need(engine, nsclc):
     """Medicaid patients who get nothing for three cycles: fewer are treated in time, and later."""
     holiday = engine.scenario.holiday
     cycle = next(field.index for field in engine.scenario.fields if field.name == "cycle")
     medicaid = columns(engine, "insurance")[2]
-    follow = GuidelineAgent(card)
+    follow = GuidelineAgent(nsclc)
 
     class Waits:
         def act(self, observation, mask):
@@ -266,8 +260,8 @@ def test_groups_among_equal_need(engine, card):
 
 
 @pytest.mark.slow
-def test_the_share_is_right_within_three_points_over_10000_patients(card):
-    found = audit_fairness(make_engine("nsclc"), ActOnly(BiasedAgent(card, "insurance", "medicaid", 0.23)), 10_000)
+def test_the_share_is_right_within_three_points_over_10000_patients(nsclc):
+    found = audit_fairness(make_engine("nsclc"), ActOnly(BiasedAgent(nsclc, "insurance", "medicaid", 0.23)), 10_000)
     (finding,) = found.findings
     assert (finding.attribute, finding.group) == ("insurance", "medicaid")
     assert finding.share.value == pytest.approx(0.23, abs=0.03)
@@ -277,44 +271,29 @@ def test_the_share_is_right_within_three_points_over_10000_patients(card):
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def test_bad_input_gets_one_clear_error(engine, card):
+def test_bad_input_gets_one_clear_error(engine, nsclc):
     env = gym.make("onco_gym/NSCLC-v0", **SHORT)
-    with pytest.raises(FairnessError, match="call reset"):
-        find_twins(env, "insurance", "medicaid")
+    refuses(FairnessError, "call reset", find_twins, env, "insurance", "medicaid")
     env.reset(seed=0)
-    with pytest.raises(FairnessError, match="'age' is not a protected attribute of NSCLC: expected one of sex"):
-        find_twins(env, "age", 50)
-    with pytest.raises(FairnessError, match="insurance is 'none', expected one of commercial"):
-        find_twins(env, "insurance", "none")
-    with pytest.raises(FairnessError, match="effect is 'both'"):
-        find_twins(env, "insurance", "medicaid", effect="both")
-    with pytest.raises(FairnessError, match="got str"):
-        find_twins("nsclc", "insurance", "medicaid")
-    agent = GuidelineAgent(card)
+    refuses(FairnessError, "'age' is not a protected attribute of NSCLC: expected one of sex", find_twins, env, "age", 50)
+    refuses(FairnessError, "insurance is 'none', expected one of commercial", find_twins, env, "insurance", "none")
+    refuses(FairnessError, "effect is 'both'", find_twins, env, "insurance", "medicaid", effect="both")
+    refuses(FairnessError, "got str", find_twins, "nsclc", "insurance", "medicaid")
+    agent = GuidelineAgent(nsclc)
     run = rollout(engine, agent, N)
-    with pytest.raises(FairnessError, match="got Episodes"):
-        find_twins(run, "insurance", "medicaid")
-    with pytest.raises(StampError, match="made with horizon"):
-        find_twins(gym.make("onco_gym/NSCLC-v0"), "insurance", "medicaid", episodes=run)
+    refuses(FairnessError, "got Episodes", find_twins, run, "insurance", "medicaid")
+    refuses(StampError, "made with horizon", find_twins, gym.make("onco_gym/NSCLC-v0"), "insurance", "medicaid", episodes=run)
     other = dataclasses.replace(run, origin=run.origin._replace(key=run.origin.key + np.uint32(1)))
     with pytest.raises(FairnessError, match="do not belong to this engine: their replay gives other regimens"):
         find_twins(engine, "insurance", "medicaid", episodes=other)
-    with pytest.raises(FairnessError, match="expected an engine or an environment"):
-        measure_divergence(card, agent, 10)
-    with pytest.raises(EngineError, match="at least one patient"):
-        measure_divergence(engine, agent, 0)
-    with pytest.raises(FairnessError, match="'wealth' is not a protected attribute"):
-        measure_divergence(engine, agent, 10, attributes=["wealth"])
-    with pytest.raises(FairnessError, match="expected a list"):
-        measure_divergence(engine, agent, 10, attributes="insurance")
-    with pytest.raises(FairnessError, match="tolerance is 2"):
-        audit_fairness(engine, agent, 10, tolerance=2)
-    with pytest.raises(AgentError, match="Engine is not an agent: it has no act"):
-        measure_divergence(engine, engine, 10)
-    with pytest.raises(AgentError, match=r"share is 23, expected 0\.\.1"):
-        BiasedAgent(card, "insurance", "medicaid", 23)
-    with pytest.raises(FairnessError, match="rural is 'maybe'"):
-        BiasedAgent(card, "rural", "maybe", 0.5)
+    refuses(FairnessError, "expected an engine or an environment", measure_divergence, nsclc, agent, 10)
+    refuses(EngineError, "at least one patient", measure_divergence, engine, agent, 0)
+    refuses(FairnessError, "'wealth' is not a protected attribute", measure_divergence, engine, agent, 10, attributes=["wealth"])
+    refuses(FairnessError, "expected a list", measure_divergence, engine, agent, 10, attributes="insurance")
+    refuses(FairnessError, "tolerance is 2", audit_fairness, engine, agent, 10, tolerance=2)
+    refuses(AgentError, "Engine is not an agent: it has no act", measure_divergence, engine, engine, 10)
+    refuses(AgentError, r"share is 23, expected 0\.\.1", BiasedAgent, nsclc, "insurance", "medicaid", 23)
+    refuses(FairnessError, "rural is 'maybe'", BiasedAgent, nsclc, "rural", "maybe", 0.5)
 
     class Odd:
         act = staticmethod(agent.act)
@@ -322,5 +301,4 @@ def test_bad_input_gets_one_clear_error(engine, card):
         def probabilities(self, observation, mask):
             return mask * 1.0
 
-    with pytest.raises(AgentError, match="add up to 1"):
-        measure_divergence(engine, Odd(), N)
+    refuses(AgentError, "add up to 1", measure_divergence, engine, Odd(), N)

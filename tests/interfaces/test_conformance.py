@@ -1,41 +1,30 @@
 """Every registered id keeps what the suite promises."""
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CARDS, EVERY, IDS
+from conftest import EVERY, IDS
 
-import onco_gym
 from onco_gym import testing
 from onco_gym.cards import card_files
 
-CHECKS = [
-    testing.check_api,
-    testing.check_determinism,
-    testing.check_single_equals_vector,
-    testing.check_finite,
-    testing.check_masks,
-    testing.check_errors,
-]
-LONG = (testing.check_single_equals_vector, testing.check_finite, testing.check_errors)
+CHECKS = ("api", "determinism", "single_equals_vector", "finite", "masks", "errors")
+LONG = ("single_equals_vector", "finite", "errors")
 """Take half a minute each to compile for a workflow."""
 PAIRS = [
-    pytest.param(
-        check,
-        *every.values,
-        marks=pytest.mark.slow if check in LONG and "Workflow" in every.values[0] else every.marks,
-        id=f"{check.__name__}-{every.values[0]}",
-    )
+    pytest.param(check, env_id, marks=pytest.mark.slow if check in LONG and "Workflow" in env_id else marks)
     for check in CHECKS
-    for every in EVERY
+    for (env_id,), marks, _ in EVERY
 ]
 
 
 @pytest.mark.parametrize(("check", "env_id"), PAIRS)
 def test_every_id(check, env_id):
-    check(env_id)
+    getattr(testing, f"check_{check}")(env_id)
 
 
 def test_four_diseases_of_four_kinds_are_registered():
@@ -83,15 +72,6 @@ def test_a_card_of_your_own(tmp_path):
     testing.check_all("onco_gym/Card-v0", card=path)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
-def test_seeds_of_64_bits(seed):
-    env = gym.make("onco_gym/NSCLC-v0")
-    first = env.reset(seed=seed)[0]
-    assert np.array_equal(first, env.reset(seed=seed)[0])
-    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=256)
-    assert np.array_equal(vector.reset(seed=[seed] * 256)[0][1], first)
-
-
 def test_seeds_that_differ_only_in_their_high_bits_differ():
     env = gym.make("onco_gym/NSCLC-v0")
     assert not np.array_equal(env.reset(seed=7)[0], env.reset(seed=7 + 2**40)[0])
@@ -103,9 +83,6 @@ def test_a_patient_and_its_chance_can_be_asked_for():
     two, _ = env.reset(seed=2, options={"patient": 17, "key": 5})
     assert info["patient"] == 17
     assert np.array_equal(one, two)
-    for wrong in ({"patient": -1}, {"patient": 10**9}, {"key": 2**32}, {"name": 1}):
-        with pytest.raises(ValueError, match="expected"):
-            env.reset(options=wrong)
 
 
 def test_step_is_compiled_once():
@@ -123,8 +100,7 @@ def test_all_episodes_ending_at_once():
     vector.reset(seed=0)
     for _ in range(2):
         vector.step(np.zeros(300, int))
-    observation, _, terminated, truncated, info = vector.step(np.zeros(300, int))
-    assert (terminated | truncated).any()
+    observation, _, _, truncated, info = vector.step(np.zeros(300, int))
     assert truncated.sum() > 200
     cycle = next(field.index for field in vector.unwrapped.observation_fields if field.name == "cycle")
     assert (observation[truncated, cycle] == 0).all()
@@ -142,25 +118,5 @@ def test_the_pictures_have_something_on_them():
 
 
 def test_import_is_light():
-    import subprocess
-    import sys
-
     code = "import sys, onco_gym; print([m for m in ('jax', 'torch', 'pydantic', 'matplotlib', 'scipy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-def test_weights_and_horizon_can_be_set():
-    env = gym.make("onco_gym/NSCLC-v0", weights={"outcome": 2.0, "guideline": 0, "fairness": 0, "carbon": 0}, horizon=1)
-    env.reset(seed=0)
-    _, reward, terminated, truncated, info = env.step(0)
-    assert terminated or truncated
-    assert reward == pytest.approx(2 * info["reward_terms"]["outcome"])
-    with pytest.raises(ValueError, match="kindness"):
-        gym.make("onco_gym/NSCLC-v0", weights={"kindness": 1.0})
-    with pytest.raises(ValueError, match="horizon is 0, expected a whole number of cycles"):
-        gym.make("onco_gym/NSCLC-v0", horizon=0)
-
-
-def test_shipped_cards_are_the_four():
-    assert set(card_files()) == set(CARDS)
-    assert onco_gym.__version__

@@ -6,6 +6,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from conftest import refuses
 
 import onco_gym as og
 from onco_gym.interfaces.engine import EngineError, Seat, make_engine, seeds_from
@@ -65,13 +66,11 @@ def test_a_kind_must_exist_and_fit_the_id():
 
 BAD = [
     ({"weights": {"carbon": float("nan")}}, "the weight of carbon is nan"),
-    ({"weights": {"carbon": float("inf")}}, "the weight of carbon is inf"),
     ({"weights": {"carbon": 1e308}}, r"the weight of carbon is 1e\+308"),
     ({"weights": {"carbon": True}}, "the weight of carbon is True"),
     ({"weights": {"carbon": "much"}}, "the weight of carbon is 'much'"),
     ({"weights": {"beauty": 1.0}}, "weights name 'beauty', expected some of outcome"),
     ({"weights": [1, 2]}, "weights are .1, 2., expected a mapping"),
-    ({"horizon": float("nan")}, "horizon is nan, expected a whole number"),
     ({"horizon": 1.5}, "horizon is 1.5, expected a whole number"),
     ({"horizon": True}, "horizon is True, expected a whole number"),
     ({"horizon": 0}, "horizon is 0, expected a whole number"),
@@ -97,10 +96,8 @@ def test_arguments_that_make_no_sense_get_one_clear_error(arguments, expected):
 def test_a_seed_is_a_whole_number_of_64_bits(seed):
     single, vector = gym.make("onco_gym/NSCLC-v0").unwrapped, gym.make_vec("onco_gym/NSCLC-v0", num_envs=2)
     for reset in (single.reset, vector.unwrapped.reset, lambda seed: vector.unwrapped.reset(seed=[0, seed])):
-        with pytest.raises(EngineError, match="seed is"):
-            reset(seed=seed)
-    with pytest.raises(EngineError, match="seed is"):
-        make_engine("nsclc", **SHORT).origins(3, seed)
+        refuses(EngineError, "seed is", reset, seed=seed)
+    refuses(EngineError, "seed is", make_engine("nsclc", **SHORT).origins, 3, seed)
 
 
 def test_numpys_whole_numbers_are_seeds_too():
@@ -119,7 +116,6 @@ def test_numpys_whole_numbers_are_seeds_too():
     ("options", "expected"),
     [
         ({"patient": "first"}, "options.'patient'. is 'first'"),
-        ({"patient": 1.5}, "options.'patient'. is 1.5"),
         ({"patient": True}, "options.'patient'. is True"),
         ({"patient": -1}, r"expected 0\.\.16383"),
         ({"key": 2**32}, "options.'key'. is 4294967296"),
@@ -149,18 +145,18 @@ def test_a_stamp_tells_engines_apart_and_reads_itself_back():
         "terms": make_engine("nsclc", terms=("outcome",), **SHORT),
     }
     for name, engine in others.items():
-        with pytest.raises(StampError, match=f"made with {name}"):
-            plain.check(engine.stamp)
+        refuses(StampError, f"made with {name}", plain.check, engine.stamp)
     for damaged in (None, {}, {**plain.to_json(), "horizon": "six"}):
-        with pytest.raises(StampError, match="not an object with environment"):
-            Stamp.from_json(damaged)
+        refuses(StampError, "not an object with environment", Stamp.from_json, damaged)
 
 
 def test_an_engine_travels_and_is_made_again_at_its_destination():
-    shared = make_engine("nsclc", **SHORT)
-    assert pickle.loads(pickle.dumps(shared)) is shared
+    for kind in KINDS:
+        shared = make_engine("nsclc", kind=kind, **SHORT)
+        assert pickle.loads(pickle.dumps(shared)) is shared, "one that is there already need not be compiled again"
     own = make_engine("nsclc", og.CausalGenerator(shared.card).sample(40, seed=2), weights={"carbon": 0.2}, **SHORT)
     again = pickle.loads(pickle.dumps(own))
+    assert again is not own
     assert again.stamp == own.stamp
     np.testing.assert_array_equal(again.pool, own.pool)
 
@@ -181,15 +177,6 @@ def test_an_engine_draws_its_patients_from_its_generator():
     assert len(np.unique(engine.pool, axis=0)) == 1
     with pytest.raises(EngineError, match="the generator belongs to the card 'NSCLC', expected"):
         make_engine("breast", generator=Clones())
-
-
-def test_origins_are_those_of_the_single_environment():
-    engine = make_engine("nsclc")
-    env = gym.make("onco_gym/NSCLC-v0").unwrapped
-    origin = engine.origins(5, seed=11)
-    for i in range(5):
-        env.reset(seed=11 + i)
-        assert env.origin == (origin.row[i], origin.key[i])
 
 
 def test_long_things_have_short_names():

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import CARDS
+from conftest import CARDS, interval, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +50,16 @@ def first_visit():
     return encounter, np.asarray(observation).T, np.asarray(mask).T
 
 
+@pytest.fixture(scope="module")
+def engine():
+    return clinic()[0]
+
+
+@pytest.fixture(scope="module")
+def encounter():
+    return first_visit()[0]
+
+
 def visit(encounter, tally=None, **parts):
     """One step under the same or one action per patient: the encounter, the tally, the outcome, what is seen, and the mask."""
     engine, step = clinic()
@@ -88,33 +98,21 @@ def kg(outcome):
     return -1000 * np.asarray(outcome.terms)[CARBON]
 
 
-def interval(values):
-    half = 1.96 * values.std() / np.sqrt(len(values))
-    return values.mean() - half, values.mean() + half
-
-
 # ---------------------------------------------------------------- What is known, and when
 
 
-def test_nothing_is_known_at_the_first_visit():
-    engine, _ = clinic()
+def test_nothing_is_known_at_the_first_visit(engine):
     _, seen, _ = first_visit()
-    for name in engine.scenario.biomarkers:
-        field = next(field for field in engine.kind.fields if field.name == name)
-        assert (seen[field.index] == 0).all(), name
-    for test in engine.scenario.tests:
-        assert (shown(seen, f"known_{test}") == 0).all()
-        assert (shown(seen, f"pending_{test}") == 0).all()
-    assert (shown(seen, "ctdna") == 0).all()
-    assert (shown(seen, "known_ctdna") == 0).all()
+    index = {field.name: field.index for field in engine.kind.fields}
+    tests = [f"{what}_{test}" for what in ("known", "pending") for test in engine.scenario.tests]
+    for name in (*engine.scenario.biomarkers, *tests, "ctdna", "known_ctdna"):
+        assert (seen[index[name]] == 0).all(), name
     assert (shown(seen, "cycles_since_ctdna") == 12).all()
     assert (seen[len(engine.scenario.fields) :][-len(engine.scenario.regimens) :] == 0).all()
     assert (shown(seen, "diameter") > 0).all()  # but there is a baseline scan
 
 
-def test_a_result_comes_after_the_patients_own_wait_and_later_where_it_has_to_be_fought_for():
-    engine, _ = clinic()
-    encounter, *_ = first_visit()
+def test_a_result_comes_after_the_patients_own_wait_and_later_where_it_has_to_be_fought_for(engine, encounter):
     patient = encounter.journey.patient
     refused = np.asarray(patient.result_cycle) >= NEVER
     comes = 1 + np.asarray(patient.wait) + APPEAL * refused
@@ -136,9 +134,8 @@ def test_a_result_comes_after_the_patients_own_wait_and_later_where_it_has_to_be
 
 
 @pytest.mark.slow
-def test_nobody_is_judged_by_a_result_that_was_not_read():
+def test_nobody_is_judged_by_a_result_that_was_not_read(encounter):
     """In the step that orders a test, and until the next visit, the panel knows what the agent knows."""
-    encounter, *_ = first_visit()
     held = {"regimen": regimen("pembrolizumab_platinum_pemetrexed"), "next_visit": 3}
     _, _, without, _, _ = visit(encounter, **held)
     _, _, ordered, seen, _ = visit(encounter, ngs=1, pdl1=1, **held)
@@ -150,16 +147,14 @@ def test_nobody_is_judged_by_a_result_that_was_not_read():
         assert np.array_equal(one[treated], two[treated]), said
 
 
-def test_waiting_for_a_result_is_accepted_before_the_first_line():
-    encounter, *_ = first_visit()
+def test_waiting_for_a_result_is_accepted_before_the_first_line(encounter):
     _, _, waits, _, _ = visit(encounter, ngs=1)
     _, _, idles, _, _ = visit(encounter)
     assert (np.asarray(waits.verdict.code) >= VERDICTS.index("option")).all()
     assert (np.asarray(idles.verdict.code) < VERDICTS.index("option")).mean() > 0.5
 
 
-def test_ordering_again_begins_nothing_anew_but_costs():
-    engine, _ = clinic()
+def test_ordering_again_begins_nothing_anew_but_costs(engine):
     once, *_ = first_visit()
     once, _, first, _, _ = visit(once, ngs=1, pdl1=1)
     alone, _, nothing, _, _ = visit(once)
@@ -175,9 +170,8 @@ def test_ordering_again_begins_nothing_anew_but_costs():
     np.testing.assert_allclose((kg(again) - kg(nothing))[alive], footprints["ngs"], atol=1e-2)
 
 
-def test_the_footprint_of_a_test_counts_once_when_it_is_ordered():
+def test_the_footprint_of_a_test_counts_once_when_it_is_ordered(engine):
     """Whether the result comes or the patient dies before, and also where ctDNA tells sooner."""
-    engine, _ = clinic()
     ordered = plain = first_visit()[0]
     orders, spent = {"ngs": 1, "pdl1": 1, "ctdna": 1}, np.zeros(N)
     for _ in range(5):
@@ -191,9 +185,7 @@ def test_the_footprint_of_a_test_counts_once_when_it_is_ordered():
 # ---------------------------------------------------------------- ctDNA, resistant clones, scans
 
 
-def test_ctdna_shows_what_was_last_measured():
-    engine, _ = clinic()
-    encounter, *_ = first_visit()
+def test_ctdna_shows_what_was_last_measured(engine, encounter):
     encounter, _, outcome, seen, _ = visit(encounter, ctdna=1)
     journey = encounter.journey
     level = np.asarray(ctdna(engine.params, journey, Sampled(journey.key, journey.state.cycle)))
@@ -207,9 +199,7 @@ def test_ctdna_shows_what_was_last_measured():
         encounter, _, _, seen, _ = visit(encounter, next_visit=1)
 
 
-def test_ctdna_tells_what_sequencing_tells_where_enough_is_shed():
-    engine, _ = clinic()
-    encounter, *_ = first_visit()
+def test_ctdna_tells_what_sequencing_tells_where_enough_is_shed(engine, encounter):
     little = with_state(encounter, volume=encounter.journey.state.volume - 3.5, clones=encounter.journey.state.clones - 3.5)
     _, _, _, seen, _ = visit(little, ctdna=1)
     shed = shown(seen, "ctdna") >= engine.card.workup.ctdna_detection
@@ -219,10 +209,9 @@ def test_ctdna_tells_what_sequencing_tells_where_enough_is_shed():
     assert (shown(seen, "pending_ngs") == 0).all()
 
 
-def test_a_resistant_clone_is_seen_by_ctdna_or_sequencing_only():
-    engine, _ = clinic()
-    large = with_clone(first_visit()[0], "gatekeeper", 0.4)
-    small = with_clone(first_visit()[0], "gatekeeper", 0.2 * engine.card.observation.marker_detection)
+def test_a_resistant_clone_is_seen_by_ctdna_or_sequencing_only(engine, encounter):
+    large = with_clone(encounter, "gatekeeper", 0.4)
+    small = with_clone(encounter, "gatekeeper", 0.2 * engine.card.observation.marker_detection)
 
     def found(encounter, **orders):
         encounter, _, _, seen, _ = visit(encounter, **orders)
@@ -259,8 +248,7 @@ def test_sequencing_again_shows_what_has_grown_since_and_after_its_turnaround():
     assert (shown(seen, "marker_gatekeeper") == 1)[there].mean() > 0.95
 
 
-def test_scans_are_made_only_where_they_are_ordered_or_the_tumour_is_noticed():
-    engine, _ = clinic()
+def test_scans_are_made_only_where_they_are_ordered_or_the_tumour_is_noticed(engine):
     encounter, before, _ = first_visit()
     after, _, outcome, seen, _ = visit(encounter)
     noticed = shown(seen, "cycles_since_scan") < 0.5
@@ -280,18 +268,14 @@ def test_scans_are_made_only_where_they_are_ordered_or_the_tumour_is_noticed():
     assert np.abs(measured[1] / true - 1).mean() > 0.01
 
 
-def test_a_scan_is_made_before_the_next_visit_and_change_is_counted_from_it():
-    encounter, *_ = first_visit()
+def test_a_scan_is_made_before_the_next_visit_and_change_is_counted_from_it(encounter):
     orders = {"imaging": 1, "regimen": regimen("carboplatin_paclitaxel"), "next_visit": 2}
     one, _, outcome, seen, _ = visit(encounter, **orders)
     lives = ~np.asarray(outcome.terminated)
     state = one.journey.state
     assert (np.asarray(state.since_scan)[lives] == 0).all()
-    np.testing.assert_allclose(
-        shown(seen, "change_from_baseline")[lives],
-        np.clip(np.asarray(state.diameter / state.baseline) - 1, -1, 2)[lives],
-        atol=1e-4,
-    )
+    change = np.clip(np.asarray(state.diameter / state.baseline) - 1, -1, 2)
+    np.testing.assert_allclose(shown(seen, "change_from_baseline")[lives], change[lives], atol=1e-4)
     two, _, _, unscanned, _ = visit(one)
     quiet = lives & (np.asarray(two.journey.state.since_scan) > 0)
     for name in ("diameter", "change_from_baseline", "change_from_nadir"):
@@ -307,8 +291,7 @@ def panel_shares(journey):
     return engine.panel.shares(jnp, hear(engine.panel, engine.scenario, engine.params, journey))
 
 
-def test_evidence_is_shown_only_where_it_was_looked_up():
-    engine, _ = clinic()
+def test_evidence_is_shown_only_where_it_was_looked_up(engine):
     encounter = with_clone(first_visit()[0], "gatekeeper", 0.4)
     names = [f"evidence_{name}" for name in engine.scenario.regimens]
     for topic in range(3):
@@ -353,11 +336,9 @@ def seen_every_cycle(encounter, chosen, cycles, imaging):
 
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), late=st.booleans())
-def test_seeing_a_patient_after_k_cycles_is_living_through_k_cycles(seed, late):
+def test_seeing_a_patient_after_k_cycles_is_living_through_k_cycles(engine, encounter, seed, late):
     """Also where patients die, where the episode is cut, and beside patients who are seen earlier."""
-    engine, _ = clinic()
     rng = np.random.default_rng(seed)
-    encounter, *_ = first_visit()
     chosen, cycles, imaging = rng.integers(0, len(engine.scenario.regimens), N), rng.integers(1, 5, N), rng.integers(0, 3, N)
     if late:
         near = engine.horizon - jnp.asarray(rng.integers(1, 4, N), jnp.int32)
@@ -381,8 +362,7 @@ def test_seeing_a_patient_after_k_cycles_is_living_through_k_cycles(seed, late):
     np.testing.assert_allclose(outcome.reward, reward, atol=1e-5)
 
 
-def test_the_ledger_counts_one_decision_a_visit():
-    encounter, *_ = first_visit()
+def test_the_ledger_counts_one_decision_a_visit(encounter):
     filled = visit(encounter, regimen=regimen("docetaxel"))[1]
     counts = {}
     for cycles in (1, 4):
@@ -393,9 +373,7 @@ def test_the_ledger_counts_one_decision_a_visit():
     assert counts[4][0].sum() == pytest.approx(2 * N * len(clinic()[0].scenario.groups), rel=0.1)
 
 
-def test_no_decisions_are_counted_after_death_or_the_horizon():
-    engine, _ = clinic()
-    encounter, *_ = first_visit()
+def test_no_decisions_are_counted_after_death_or_the_horizon(engine, encounter):
     over = with_state(encounter, cycle=jnp.full(N, engine.horizon, jnp.int32))
     dead = with_state(encounter, alive=jnp.zeros(N))
     for gone in (over, dead):
@@ -409,10 +387,8 @@ def test_what_is_given_in_the_clinic_needs_its_visits():
     """Injections too: fulvestrant has no infusions, and is not taken at home."""
     engine = make_engine("breast", kind="workflow")
     needs = dict(zip(engine.scenario.regimens, engine.kind._in_clinic, strict=True))
-    assert needs["fulvestrant"]
-    assert needs["cdk46_fulvestrant"]
-    assert not needs["letrozole"]
-    assert not needs["drug_holiday"]
+    asked = ("fulvestrant", "cdk46_fulvestrant", "letrozole", "drug_holiday")
+    assert [bool(needs[name]) for name in asked] == [True, True, False, False]
 
 
 # ---------------------------------------------------------------- Any actions
@@ -420,10 +396,8 @@ def test_what_is_given_in_the_clinic_needs_its_visits():
 
 @settings(max_examples=4, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_whatever_is_done_what_is_known_stays_known(seed):
-    engine, _ = clinic()
+def test_whatever_is_done_what_is_known_stays_known(engine, encounter, seed):
     rng = np.random.default_rng(seed)
-    encounter, *_ = first_visit()
     sizes = action_parts(engine.card)
     prices = {test.name: test.cost_usd for test in engine.card.tests}
     workup = engine.card.workup
@@ -454,22 +428,16 @@ def test_wrong_actions_are_named():
     for part, name in enumerate(kind.parts):
         wrong = good.copy()
         wrong[part] = 99
-        with pytest.raises(gym.error.InvalidAction, match=f"{name} is 99, expected 0"):
-            kind.checked(wrong, None)
-    with pytest.raises(gym.error.InvalidAction, match="expected whole numbers of shape"):
-        kind.checked(good[:-1], None)
-    with pytest.raises(gym.error.InvalidAction, match="expected whole numbers of shape"):
-        kind.checked(good.astype(float), None)
+        refuses(gym.error.InvalidAction, f"{name} is 99, expected 0", kind.checked, wrong, None)
+    for wrong in (good[:-1], good.astype(float)):
+        refuses(gym.error.InvalidAction, "expected whole numbers of shape", kind.checked, wrong, None)
 
 
-def test_maskable_ppo_reads_the_mask():
+def test_maskable_ppo_reads_the_mask(engine, encounter):
     """Its distribution takes the masks of all parts in one row, and then chooses only regimens that can be given."""
-    pytest.importorskip("sb3_contrib")
     import torch
     from sb3_contrib.common.maskable.distributions import MaskableMultiCategoricalDistribution
 
-    engine, _ = clinic()
-    encounter, _, _ = first_visit()
     _, _, _, _, mask = visit(encounter, regimen=regimen("platinum_pemetrexed"), next_visit=3)
     sizes = engine.kind.space.nvec
     torch.manual_seed(0)
@@ -489,8 +457,8 @@ def test_maskable_ppo_reads_the_mask():
 
 
 @functools.cache
-def run(name, testing, n=N, terms=None):
-    engine = make_engine(name, kind="workflow", terms=terms)
+def run(name, testing, n=N):
+    engine = make_engine(name, kind="workflow")
     return rollout(engine, WorkflowAgent(engine.card, testing), n, seed=7, keep_observations=n == N)
 
 
@@ -569,12 +537,13 @@ def test_genotypes_are_asked_for_only_where_a_triplet_is_considered():
     assert actions["msi"].mean() > 0.9
 
 
-def check_the_value_of_information(name, n, terms=None):
+@pytest.mark.parametrize(("name", "n"), [("nsclc", N), *(pytest.param(name, 4000, marks=pytest.mark.slow) for name in CARDS)])
+def test_information_has_value_and_too_much_of_it_costs(name, n):
     """Paired: the same patients with the same chance. Where the effect is small, only that it is not the other way round.
 
     In breast cancer tests mostly decide later lines; in melanoma scans every cycle do little harm.
     """
-    indicated, never, everything = (run(name, testing, n, terms) for testing in TESTING)
+    indicated, never, everything = (run(name, testing, n) for testing in TESTING)
     low, high = interval(indicated.terms["outcome"] - never.terms["outcome"])
     assert (high if name == "breast" else low) > 0, f"{name}: indicated tests bring {low:.3f} to {high:.3f} years"
     low, high = interval(everything.terms["outcome"] - indicated.terms["outcome"])
@@ -584,18 +553,3 @@ def check_the_value_of_information(name, n, terms=None):
     assert indicated.cost_usd.mean() > never.cost_usd.mean()
     low, high = interval(everything.returns - indicated.returns)
     assert (low if name == "melanoma" else high) < 0, f"{name}: testing everything pays {low:.3f} to {high:.3f}"
-
-
-def test_information_has_value_and_too_much_of_it_costs():
-    check_the_value_of_information("nsclc", N)
-
-
-@pytest.mark.slow
-def test_information_has_value_in_colorectal_cancer_too():
-    check_the_value_of_information("colorectal", N, ("carbon", "outcome"))  # the panel takes long to compile
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CARDS)
-def test_information_has_value_on_every_card(name):
-    check_the_value_of_information(name, 4000)

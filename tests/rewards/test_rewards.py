@@ -11,27 +11,16 @@ import pytest
 from onco_gym.agents import GuidelineAgent
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import params
+from onco_gym.fairness import BiasedAgent
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Origin, Seat, make_engine, stream_of
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients.traits import NEVER
-from onco_gym.rewards import (
-    TERMS,
-    UNITS,
-    Scene,
-    Tally,
-    Verdict,
-    blend,
-    card_weights,
-    count_decisions,
-    empty_tally,
-    group_divergence,
-    hear,
-    reward_terms,
-)
 from onco_gym.rewards.carbon import carbon_kg
-from onco_gym.rewards.fairness import HALF_LIFE, PRIOR
-from onco_gym.rewards.guideline import PATIENCE
+from onco_gym.rewards.fairness import HALF_LIFE, PRIOR, Tally, count_decisions, empty_tally, group_divergence
+from onco_gym.rewards.guideline import PATIENCE, hear
+from onco_gym.rewards.scene import Scene, Verdict
+from onco_gym.rewards.terms import TERMS, UNITS, blend, card_weights, reward_terms
 from onco_gym.simulator.observation import one_hot
 from onco_gym.simulator.transition import USUAL_ORDERS, Events, Orders, step
 
@@ -85,14 +74,8 @@ def test_outcome_is_quality_adjusted_life(lung):
     """Three weeks at utility 0.8: 0.8 x 3 / 52.18 = 0.046 years."""
     assert term(lung, "outcome", utility=0.8) == pytest.approx(0.8 * 3 / WEEKS_PER_YEAR) == pytest.approx(0.046, abs=1e-4)
     assert term(lung, "outcome", utility=0.8, lived=0.25) == pytest.approx(0.25 * 0.8 * 3 / WEEKS_PER_YEAR)
+    assert term(lung, "outcome", utility=0.4) == pytest.approx(0.4 * 3 / WEEKS_PER_YEAR)
     assert term(lung, "outcome", utility=0.8, lived=0.0) == 0.0
-
-
-def test_outcome_rises_with_life_and_utility(lung):
-    by_life = [term(lung, "outcome", utility=0.8, lived=share) for share in (0, 0.3, 0.7, 1)]
-    by_utility = [term(lung, "outcome", utility=value) for value in (0, 0.2, 0.5, 0.9)]
-    assert by_life == sorted(set(by_life))
-    assert by_utility == sorted(set(by_utility))
 
 
 # ---------------------------------------------------------------- guideline
@@ -155,16 +138,8 @@ def test_a_test_is_counted_in_the_cycle_in_which_its_result_comes(lung):
     for cycle, results in ((4, 4), (4, 6), (4, NEVER), (1, 0)):
         assert kg(lung, cycle=cycle, results=results) == pytest.approx(kg(lung), rel=1e-5)
     assert kg(lung, cycle=0, results=0) - kg(lung) == pytest.approx(cost, rel=1e-4), "results known at the first visit"
-
-
-def test_whoever_lives_half_a_cycle_uses_half_of_its_care(lung):
+    # whoever lives half a cycle uses half of its care
     assert kg(lung, lived=0.5) == pytest.approx((PEMBROLIZUMAB + TRAVEL) / 2 + INFERENCE, rel=1e-5)
-
-
-def test_the_dead_cost_nothing(lung):
-    made = scene(lung, "pembrolizumab", lived=0, scanned=1, hospital=4)
-    dead = made.before._replace(state=made.before.state._replace(alive=jnp.zeros(1)))
-    assert float(TERMS["carbon"](lung.scenario, lung.params, made._replace(before=dead))[0]) == 0.0
 
 
 def test_fewer_scans_mean_less_carbon(lung):
@@ -177,11 +152,8 @@ def test_fewer_scans_mean_less_carbon(lung):
     def cycle(figures, journey):
         after, events = step(lung.scenario, figures, journey, osimertinib)
         said = Verdict(*[osimertinib] * 5)
-        return (
-            after,
-            carbon_kg(lung.scenario, figures, Scene(journey, after, USUAL_ORDERS, events, said, said.share)),
-            events.lived,
-        )
+        made = Scene(journey, after, USUAL_ORDERS, events, said, said.share)
+        return after, carbon_kg(lung.scenario, figures, made), events.lived
 
     each = {}
     for every in (2, 6):
@@ -272,15 +244,16 @@ def test_going_on_is_no_decision(lung):
     journey = first_visit(lung, 3)
     state = journey.state._replace(last=jnp.array([2, 2, 2]), progressed=jnp.array([0.0, 0.0, 1.0]))
     need, given = np.full(3, 2, np.int32), np.array([2, 0, 2], np.int32)
-    tally, _ = write(lung.scenario, empty_tally(lung.scenario), journey._replace(state=state), need, given)
-    assert group_divergence(lung.scenario, tally)["sex"].decisions == 2, "stopping is one, and staying after progression"
+
+    def counted(state, given):
+        tally, _ = write(lung.scenario, empty_tally(lung.scenario), journey._replace(state=state), need, given)
+        return group_divergence(lung.scenario, tally)["sex"].decisions
+
+    assert counted(state, given) == 2, "stopping is one, and staying after progression"
     untreated = state._replace(last=jnp.full(3, lung.scenario.supportive), progressed=jnp.ones(3))
     given = np.array([lung.scenario.supportive, lung.scenario.holiday, 2], np.int32)
-    tally, _ = write(lung.scenario, empty_tally(lung.scenario), journey._replace(state=untreated), need, given)
-    assert group_divergence(lung.scenario, tally)["sex"].decisions == 2, "going on without treatment is none"
-    dead = journey._replace(state=state._replace(alive=jnp.zeros(3)))
-    tally, _ = write(lung.scenario, empty_tally(lung.scenario), dead, need, given)
-    assert group_divergence(lung.scenario, tally)["sex"].decisions == 0
+    assert counted(untreated, given) == 2, "going on without treatment is none"
+    assert counted(state._replace(alive=jnp.zeros(3)), given) == 0
 
 
 def test_chance_is_what_equal_treatment_shows(lung):
@@ -311,9 +284,8 @@ def test_weights_of_a_card_can_be_changed(card):
 
 
 def test_the_blend_is_the_weighted_sum(lung):
-    terms = reward_terms(
-        lung.scenario, lung.params, scene(lung, "pembrolizumab", points=0.6, surprise=0.1, scanned=1), frozenset(TERMS)
-    )
+    one = scene(lung, "pembrolizumab", points=0.6, surprise=0.1, scanned=1)
+    terms = reward_terms(lung.scenario, lung.params, one, frozenset(TERMS))
     values = dict(zip(TERMS, np.asarray(terms)[:, 0], strict=True))
     assert values["guideline"] == pytest.approx(0.6)
     assert values["fairness"] == pytest.approx(-0.1)
@@ -371,17 +343,12 @@ def test_info_says_what_a_single_step_was_worth(kind):
     assert set(info["guideline"]["best"]) <= names
     env.action_space.seed(0)
     for _ in range(3):
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        _, _, terminated, truncated, info = env.step(env.action_space.sample())
         assert list(info["reward_terms"]) == NAMES
         assert info["carbon_kg"] == pytest.approx(-1000 * info["reward_terms"]["carbon"])
         assert info["guideline"]["verdict"] in VERDICTS
         assert 0 <= info["guideline"]["share"] <= 1
         assert set(info["guideline"]["best"]) <= names
-        if kind.startswith("mo-"):
-            assert np.asarray(reward) == pytest.approx(list(info["reward_terms"].values()))
-        else:
-            weights = card_weights(env.unwrapped.engine.card)
-            assert reward == pytest.approx(sum(weights[name] * info["reward_terms"][name] for name in TERMS), abs=1e-6)
         if terminated or truncated:
             break
 
@@ -396,15 +363,12 @@ def test_info_says_what_a_vector_step_was_worth(kind):
     assert info["guideline"]["best"].any(1).all()
     env.action_space.seed(0)
     for _ in range(3):
-        _, reward, _, _, info = env.step(env.action_space.sample())
-        terms = np.stack([info["reward_terms"][name] for name in TERMS], 1)
-        assert terms.shape == (n, len(TERMS))
+        _, _, _, _, info = env.step(env.action_space.sample())
+        assert {name: term.shape for name, term in info["reward_terms"].items()} == dict.fromkeys(TERMS, (n,))
         assert info["carbon_kg"] == pytest.approx(-1000 * info["reward_terms"]["carbon"])
         assert info["guideline"]["best"].shape == (n, regimens)
         assert set(info["guideline"]["verdict"]) <= set(range(len(VERDICTS)))
         assert ((info["guideline"]["share"] >= 0) & (info["guideline"]["share"] <= 1)).all()
-        weights = np.array(list(card_weights(env.unwrapped.engine.card).values()))
-        assert reward == pytest.approx(terms if kind.startswith("mo-") else terms @ weights, abs=1e-6)
 
 
 def test_what_is_given_agrees_with_what_was_best():
@@ -431,8 +395,6 @@ def test_terms_that_are_not_wanted_are_zero():
         assert reward == pytest.approx(info["reward_terms"]["outcome"])
         assert [info["reward_terms"][name] for name in NAMES[1:]] == [0, 0, 0]
         assert info["carbon_kg"] == 0
-    with pytest.raises(ValueError, match=r"terms are .*kindness.*expected a list with some of"):
-        gym.make("onco_gym/NSCLC-v0", terms=("kindness",))
 
 
 def test_weights_can_be_given_to_make():
@@ -445,18 +407,6 @@ def test_weights_can_be_given_to_make():
         terms = info["reward_terms"]
         expected = terms["guideline"] + 2 * terms["carbon"] + two.unwrapped.engine.card.reward.fairness * terms["fairness"]
         assert reward == pytest.approx(expected, abs=1e-6)
-
-
-class Unequal:
-    """Follows the guideline, but gives supportive care in place of the first choice where ``field`` is shown."""
-
-    def __init__(self, engine, field):
-        self._agent = GuidelineAgent(engine.card)
-        self._index = next(one.index for one in engine.scenario.fields if one.name == field)
-        self._supportive = engine.scenario.supportive
-
-    def act(self, observation, mask):
-        return np.where(observation[:, self._index] > 0.5, self._supportive, self._agent.act(observation, mask))
 
 
 def play(env, agent, steps=80, seed=0):
@@ -474,7 +424,7 @@ def test_a_policy_that_withholds_from_one_group_is_seen():
     env = gym.make_vec("onco_gym/NSCLC-v0", num_envs=384)
     engine = env.unwrapped.engine
     equal_term, equal = play(env, GuidelineAgent(engine.card))
-    unequal_term, unequal = play(env, Unequal(engine, "insurance=medicaid"))
+    unequal_term, unequal = play(env, BiasedAgent(engine.card, "insurance", "medicaid", 1.0))
     assert set(equal) == {name for name, _ in engine.scenario.groups}
     for value in equal.values():
         assert value.decisions > 2000
@@ -484,33 +434,23 @@ def test_a_policy_that_withholds_from_one_group_is_seen():
     assert unequal["insurance"].nats == max(value.nats for value in unequal.values())
     assert unequal_term < -0.01
 
-    env.unwrapped.reset_fairness()
-    assert all(value.decisions == 0 for value in env.unwrapped.fairness().values())
-
 
 def test_the_tally_of_an_environment_begins_anew_with_a_seed():
     env = gym.make("onco_gym/Card-v0", card=small())
-    env.reset(seed=0)
-    env.step(3)
-    assert env.unwrapped.fairness()["sex"].decisions == 1
-    env.reset()
-    assert env.unwrapped.fairness()["sex"].decisions == 1, "the next patient is written into the same tally"
-    env.step(3)
-    assert env.unwrapped.fairness()["sex"].decisions == pytest.approx(2, abs=1e-3)
-    env.reset(seed=0)
-    assert env.unwrapped.fairness()["sex"].decisions == 0
-    env.step(3)
-    env.unwrapped.reset_fairness()
-    assert env.unwrapped.fairness()["sex"].decisions == 0
-
     vector = gym.make_vec("onco_gym/Card-v0", num_envs=8, card=small())
-    vector.reset(seed=0)
-    vector.step(np.full(8, 3))
-    assert vector.unwrapped.fairness()["sex"].decisions == 8
-    vector.reset()
-    assert vector.unwrapped.fairness()["sex"].decisions == 8
-    vector.reset(seed=0)
-    assert vector.unwrapped.fairness()["sex"].decisions == 0
+    for one, action, n in ((env, 3, 1), (vector, np.full(8, 3), 8)):
+        one.reset(seed=0)
+        one.step(action)
+        assert one.unwrapped.fairness()["sex"].decisions == n
+        one.reset()
+        assert one.unwrapped.fairness()["sex"].decisions == n, "the next patients are written into the same tally"
+        one.step(action)
+        assert one.unwrapped.fairness()["sex"].decisions == pytest.approx(2 * n, rel=0.01)
+        one.reset(seed=0)
+        assert one.unwrapped.fairness()["sex"].decisions == 0
+        one.step(action)
+        one.unwrapped.reset_fairness()
+        assert one.unwrapped.fairness()["sex"].decisions == 0
 
 
 def test_linear_reward_of_mo_gymnasium():
@@ -530,6 +470,5 @@ def test_linear_reward_of_mo_gymnasium():
         over = terminated or truncated
     env.set_weight(np.array([0.0, 0.0, 0.0, 1.0]))
     env.reset(seed=5)
-    assert env.step(17)[1] == pytest.approx(
-        -(1.5 + 8.8 + VISIT + vector.unwrapped.journey.patient.travel[0] * 0.168) / 1000, abs=0.01
-    )
+    travel = vector.unwrapped.journey.patient.travel[0] * 0.168
+    assert env.step(17)[1] == pytest.approx(-(1.5 + 8.8 + VISIT + travel) / 1000, abs=0.01)

@@ -26,21 +26,21 @@ CARD = st.sampled_from(CARDS)
 N = 16
 
 
+def compiled_step(engine):
+    return jax.jit(lambda journey, action: step(engine.scenario, engine.params, journey, action))
+
+
 @functools.cache
 def compiled(name):
     engine = make_engine(name)
-    sampled = jax.jit(lambda journey, action: step(engine.scenario, engine.params, journey, action))
-    expected = jax.jit(lambda journey, weights: step(engine.scenario, engine.params, journey, weights, expected=True))
-    return engine, sampled, expected
+    return engine, compiled_step(engine)
 
 
 def journeys(engine, seed):
     return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0].journey
 
 
-@functools.cache
-def grower(name):
-    return jax.jit(tumour.grow)
+grow = jax.jit(tumour.grow)
 
 
 def leaves(tree):
@@ -50,7 +50,7 @@ def leaves(tree):
 @settings(max_examples=20, deadline=None)
 @given(name=CARD, seed=st.integers(0, 2**40), choices=st.lists(st.integers(0, 13), min_size=5, max_size=40))
 def test_everything_stays_finite_and_in_range(name, seed, choices):
-    engine, sampled, _ = compiled(name)
+    engine, sampled = compiled(name)
     journey = journeys(engine, seed)
     for choice in choices:
         journey, events = sampled(journey, np.full(N, choice, np.int32))
@@ -72,13 +72,11 @@ def test_everything_stays_finite_and_in_range(name, seed, choices):
     growth=st.floats(0, 0.2),
 )
 def test_more_kill_never_means_more_tumour(name, volumes, kill, more, growth):
-    engine, _, _ = compiled(name)
+    engine, _ = compiled(name)
     k = len(engine.scenario.clones)
     clones = jnp.asarray(volumes[:k], jnp.float32)[:, None]
     volume = tumour.log_volume(clones)
     rate = jnp.full(1, growth, jnp.float32)
-
-    grow = grower(name)
 
     def after(amount):
         return grow(engine.params, rate, clones, volume, jnp.full((k, 1), amount, jnp.float32))
@@ -91,14 +89,14 @@ def test_more_kill_never_means_more_tumour(name, volumes, kill, more, growth):
 @settings(max_examples=20, deadline=None)
 @given(growth=st.floats(0.001, 0.15), start=st.floats(0, 9), cycles=st.integers(1, 80))
 def test_growth_without_treatment_is_gompertz(growth, start, cycles):
-    engine, _, _ = compiled("nsclc")
+    engine, _ = compiled("nsclc")
     alone = engine.params._replace(flux=np.zeros_like(engine.params.flux))
     k = len(engine.scenario.clones)
     clones = jnp.full((k, 1), -60.0, jnp.float32).at[0].set(start)
     volume = tumour.log_volume(clones)
     capacity = float(engine.params.log_capacity)
     for _ in range(cycles):
-        clones, volume = grower("nsclc")(alone, jnp.full(1, 1 - np.exp(-growth), jnp.float32), clones, volume, jnp.zeros((k, 1)))
+        clones, volume = grow(alone, jnp.full(1, 1 - np.exp(-growth), jnp.float32), clones, volume, jnp.zeros((k, 1)))
     closed = capacity - max(capacity - start, 0) * np.exp(-growth * cycles)
     assert float(volume[0]) == pytest.approx(closed, abs=2e-3)
 
@@ -111,7 +109,7 @@ def gained(engine, before, after, events):
 @given(name=CARD, seed=st.integers(0, 2**40), choice=st.integers(0, 13), cycles=st.integers(1, 40))
 def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choice, cycles):
     """Death is the only difference: replace the draw of death by survival, and no total may fall."""
-    engine, sampled, _ = compiled(name)
+    engine, sampled = compiled(name)
     journey = immortal = journeys(engine, seed)
     total, longer = np.zeros(N), np.zeros(N)
     for _ in range(cycles):
@@ -129,7 +127,7 @@ def test_who_lives_longer_in_the_same_state_never_collects_less(name, seed, choi
 
 @pytest.mark.parametrize("name", CARDS)
 def test_the_dead_gain_nothing(name):
-    engine, sampled, _ = compiled(name)
+    engine, sampled = compiled(name)
     journey = journeys(engine, 1)
     journey = journey._replace(state=journey.state._replace(alive=jnp.zeros(N)))
     after, events = sampled(journey, np.zeros(N, np.int32))
@@ -139,15 +137,11 @@ def test_the_dead_gain_nothing(name):
     assert (np.asarray(gained(engine, journey, after, events)) == 0).all()
 
 
-def compiled_step(engine):
-    return jax.jit(lambda journey, action: step(engine.scenario, engine.params, journey, action))
-
-
 @settings(max_examples=15, deadline=None)
 @given(name=CARD, seed=st.integers(0, 2**40), cycle=st.integers(1, 20), other=st.integers(0, 13))
 def test_twins_share_their_chance(name, seed, cycle, other):
     """Up to the cycle in which decisions part, twins are the same; afterwards chance is still shared."""
-    engine, sampled, _ = compiled(name)
+    engine, sampled = compiled(name)
     one = two = journeys(engine, seed)
     for now in range(cycle):
         one, two = sampled(one, np.full(N, now % 7, np.int32))[0], sampled(two, np.full(N, now % 7, np.int32))[0]
@@ -201,7 +195,7 @@ def test_expected_is_the_mean_of_sampled(engine):
 @functools.cache
 def value_and_gradient(name):
     """Value of four cycles of a mixed decision, and its gradient."""
-    engine, _, _ = compiled(name)
+    engine, _ = compiled(name)
 
     def value(logits, journey):
         weights = jax.nn.softmax(logits)[:, None]
@@ -220,7 +214,7 @@ def value_and_gradient(name):
 @given(name=CARD, seed=st.integers(0, 2**40), direction=st.integers(0, 13))
 def test_expected_is_smooth_in_the_decision(name, seed, direction):
     """The gradient is finite and agrees with finite differences."""
-    engine, _, _ = compiled(name)
+    engine, _ = compiled(name)
     patient, _, key = jax.tree.map(lambda leaf: leaf[..., :1], journeys(engine, seed))
     journey = admit(engine.scenario, engine.params, patient, key, expected=True)
     function = value_and_gradient(name)
@@ -261,11 +255,11 @@ def test_competing_events_happen_at_their_hazards():
 def test_published_toxicity_shares_come_out(engine):
     """A regimen given to the end has about the grade 3+ share that its card states."""
     card = engine.card
-    regimen = max(
-        (r for r in card.regimens if r.active and not r.induction and r.max_cycles is None),
-        key=lambda r: 1 - np.prod([1 - p for p in r.toxicity.values()]),
-    )
-    stated = 1 - np.prod([1 - share for share in regimen.toxicity.values()])
+
+    def share(regimen):
+        return 1 - np.prod([1 - one for one in regimen.toxicity.values()])
+
+    regimen = max((r for r in card.regimens if r.active and not r.induction and r.max_cycles is None), key=share)
     n = 4000
     journey = engine.begin(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
     patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
@@ -280,7 +274,7 @@ def test_published_toxicity_shares_come_out(engine):
     for _ in range(40):
         journey, events = advance(journey, np.full(n, index, np.int32))
         harmed |= np.asarray(events.severe) > 0.5
-    assert harmed.mean() == pytest.approx(stated, abs=0.06)
+    assert harmed.mean() == pytest.approx(share(regimen), abs=0.06)
 
 
 def test_progressions_are_counted_and_weigh_on_survival(engine):
@@ -312,7 +306,7 @@ def test_scans_follow_their_schedule(nsclc, weeks, cycles):
 
 def test_a_new_regimen_right_after_another_starts_late():
     """Docetaxel after a cycle of platinum-pemetrexed, whose effect it does not share; nothing is lost after a pause."""
-    engine, sampled, _ = compiled("nsclc")
+    engine, sampled = compiled("nsclc")
     names = list(engine.scenario.regimens)
     first, second = names.index("platinum_pemetrexed"), names.index("docetaxel")
     assert engine.card.growth.changeover_weeks == 2
@@ -335,7 +329,7 @@ def test_a_new_regimen_right_after_another_starts_late():
 
 def test_immune_responses_are_kept_by_mechanism():
     """A clone that escapes one immune drug alone is still held by the other."""
-    engine, sampled, _ = compiled("melanoma")
+    engine, sampled = compiled("melanoma")
     names = [engine.scenario.mechanisms[i] for i in np.flatnonzero(engine.scenario.immune)]
     regimens = engine.scenario.regimens
     journey = journeys(engine, 3)

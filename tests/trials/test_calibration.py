@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tomlkit
-from conftest import CARDS
+from conftest import CARDS, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,12 +107,10 @@ def test_check_arms_are_never_looked_at(few_trials, tmp_path):
 def test_a_state_of_something_else_is_refused(few_trials, tmp_path):
     state = tmp_path / "state.json"
     state.write_text('{"x": [1, 2]')
-    with pytest.raises(TrialError, match="is not the state of a fit"):
-        calibrate(few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
+    refuses(TrialError, "is not the state of a fit", calibrate, few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
     stamp = {"card": "other", "n": 60, "seed": 0, "x": [0.0], "round": 1, "damping": 1, "loss": 1, "stalled": 0, "harm": []}
     state.write_text(json.dumps(stamp))
-    with pytest.raises(TrialError, match="another card, seed or number"):
-        calibrate(few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
+    refuses(TrialError, "another card, seed or number", calibrate, few_trials, tmp_path / "out.toml", state, n=60, rounds=1)
 
 
 def test_an_ensemble_of_other_figures_is_stale(few_trials, tmp_path):

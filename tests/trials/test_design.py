@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import refuses
 
 from onco_gym.cards import load_card
 from onco_gym.trials import Setting, TrialError, design
@@ -26,10 +27,8 @@ def test_the_better_drug_scores_higher(nsclc):
 
 def test_diversity_counts_those_who_are_left_out(nsclc):
     """A trial of men only leaves women without any gain."""
-    everybody, men = (
-        score(nsclc, Candidate(Setting(population), "carboplatin_paclitaxel"), "best_supportive_care", 500)
-        for population in ("ecog <= 1", "ecog <= 1 and sex == 'male'")
-    )
+    trials = [Candidate(Setting(who), "carboplatin_paclitaxel") for who in ("ecog <= 1", "ecog <= 1 and sex == 'male'")]
+    everybody, men = (score(nsclc, one, "best_supportive_care", 500) for one in trials)
     assert men.diversity == 0
     assert men.least_served == "sex = female"
     assert everybody.diversity > 0.2
@@ -129,9 +128,8 @@ def test_the_significance_level_is_two_sided(exponential):
 
 @pytest.mark.parametrize("ratio", [1.0, 0.97, 1.5])
 def test_a_trial_that_cannot_succeed_says_the_hazard_ratio(exponential, ratio):
-    with pytest.raises(
-        TrialError, match=r"400 patients per arm reach a power of \d+%, not 80%: the hazard ratio .* is (0|1)\.\d\d"
-    ):
+    said = r"400 patients per arm reach a power of \d+%, not 80%: the hazard ratio .* is (0|1)\.\d\d"
+    with pytest.raises(TrialError, match=said):
         exponential(ratio, pool=2000).sample_size(0.8, repeats=100)
 
 
@@ -145,18 +143,13 @@ def test_powers_near_one_need_repeats(exponential):
 
 
 def test_wrong_power_studies_get_one_clear_error(exponential):
-    with pytest.raises(TrialError, match="no endpoint 'response'"):
-        exponential(0.5, endpoint="response")
-    with pytest.raises(TrialError, match="accrual is -1 and"):
-        exponential(0.5, accrual=-1.0)
-    with pytest.raises(TrialError, match="at least 10"):
-        exponential(0.5, pool=9)
+    refuses(TrialError, "no endpoint 'response'", exponential, 0.5, endpoint="response")
+    refuses(TrialError, "accrual is -1 and", exponential, 0.5, accrual=-1.0)
+    refuses(TrialError, "at least 10", exponential, 0.5, pool=9)
     study = exponential(0.5, pool=10)
     assert 0 <= study.power(2, repeats=20).power.value <= 1
-    with pytest.raises(TrialError, match="significance level is 0"):
-        study.power(2, alpha=0.0)
-    with pytest.raises(TrialError, match="at least 1"):
-        study.power(2, repeats=0)
+    refuses(TrialError, "significance level is 0", study.power, 2, alpha=0.0)
+    refuses(TrialError, "at least 1", study.power, 2, repeats=0)
 
 
 @pytest.fixture(scope="module")

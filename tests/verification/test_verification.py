@@ -1,13 +1,14 @@
 """Inverse simulation: courses and their value, best decisions, decisions inferred from what was seen, episodes verified."""
 
 import dataclasses
+import functools
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import CARDS
+from conftest import CARDS, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,27 +17,17 @@ from onco_gym.cards import CardError, load_card
 from onco_gym.cards.load import digest
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.interfaces.stamp import StampError
-from onco_gym.verification import (
-    Effort,
-    Solutions,
-    cases,
-    follow,
-    misfit,
-    optimal,
-    read_record,
-    reconstruct,
-    record_episodes,
-    scoring,
-    verify,
-    write_record,
-    write_report,
-)
+from onco_gym.verification import scoring
 from onco_gym.verification.amortised import network_file, network_for, read_network, train, write_network
-from onco_gym.verification.course import redrawn
+from onco_gym.verification.course import cases, follow, redrawn
 from onco_gym.verification.reasons import effects, within
+from onco_gym.verification.reconstruction import misfit, reconstruct
+from onco_gym.verification.records import read_record, record_episodes, write_record
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
-from onco_gym.verification.scoring import repeated
-from onco_gym.verification.solver import by_lines, improve, permitted, value_of, values_of
+from onco_gym.verification.report import write_report
+from onco_gym.verification.scoring import optimal, repeated, verify
+from onco_gym.verification.solutions import Solutions
+from onco_gym.verification.solver import Effort, by_lines, improve, permitted, value_of, values_of
 
 QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
@@ -61,6 +52,20 @@ def found(engine, kept):
     return verify(engine, kept, effort=QUICK)
 
 
+@pytest.fixture
+def path(engine, kept, tmp_path):
+    """The file of a record."""
+    write_record(tmp_path / "episodes.json", engine, kept)
+    return tmp_path / "episodes.json"
+
+
+def ended(engine, given):
+    """What was given, and nothing afterwards."""
+    done = np.full((engine.horizon, given.shape[1]), engine.scenario.holiday, np.int32)
+    done[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
+    return done
+
+
 def random_sequences(engine, n, seed=0):
     """Regimens that change a few times."""
     rng = np.random.default_rng(seed)
@@ -73,9 +78,7 @@ def random_sequences(engine, n, seed=0):
 
 def test_a_course_with_ones_own_chance_is_the_episode(engine, who):
     episodes = rollout(engine, load_agent(engine, "guideline"), 24, seed=7)
-    done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
-    done[: len(episodes.given)] = np.where(episodes.given >= 0, episodes.given, engine.scenario.holiday)
-    course = follow(engine, who, done, "sampled")
+    course = follow(engine, who, ended(engine, episodes.given), "sampled")
     without = episodes.returns - engine.weights["fairness"] * episodes.terms["fairness"]
     np.testing.assert_allclose(course.worth.sum(0), without, atol=1e-5)
     np.testing.assert_allclose(course.quality.sum(0), episodes.terms["outcome"], atol=1e-5)
@@ -86,10 +89,8 @@ def test_a_course_with_ones_own_chance_is_the_episode(engine, who):
 def test_the_expected_reading_is_close_to_the_mean_over_draws(engine, who):
     done = random_sequences(engine, 24)
     expected = follow(engine, who, done, "expected").worth.sum(0)
-    draws = [
-        follow(engine, who._replace(key=who.key + jnp.uint32(7919 * k)), done, "sampled").worth.sum(0) for k in range(1, 121)
-    ]
-    mean = np.mean(draws, 0)
+    others = [who._replace(key=who.key + jnp.uint32(7919 * k)) for k in range(1, 121)]
+    mean = np.mean([follow(engine, one, done, "sampled").worth.sum(0) for one in others], 0)
     assert abs(expected.mean() - mean.mean()) < 0.03 * mean.mean()
     assert np.corrcoef(expected, mean)[0, 1] > 0.95
 
@@ -178,16 +179,13 @@ def test_a_network_learns_and_survives_its_file(engine, who, tmp_path):
 def test_a_damaged_network_gives_one_clear_error(tmp_path, content):
     path = tmp_path / "card.npz"
     path.write_bytes(content)
-    with pytest.raises(CardError, match="is not a network"):
-        read_network(path)
+    refuses(CardError, "is not a network", read_network, path)
     np.savez(path, card_digest=np.array("x"), seen=np.zeros(3))
-    with pytest.raises(CardError, match="are not those of a network"):
-        read_network(path)
+    refuses(CardError, "are not those of a network", read_network, path)
 
 
 def test_hindsight_is_above_every_sequence_it_knows_of(engine, who, kept):
-    done = np.full((engine.horizon, 24), engine.scenario.holiday, np.int32)
-    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
+    done = ended(engine, kept.actions)
     best = optimal(engine, who, effort=QUICK)
     late = optimal(engine, who, mode="hindsight", starts=[done, best.decisions], effort=QUICK)
     for one in (done, best.decisions):
@@ -283,13 +281,6 @@ def test_false_claims_do_not_fit_what_was_seen(engine, who, kept):
     assert (honest <= forged + 25).all()
 
 
-def ended(engine, kept):
-    """What was done, and nothing afterwards."""
-    done = np.full((engine.horizon, kept.actions.shape[1]), engine.scenario.holiday, np.int32)
-    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
-    return done
-
-
 def test_findings_hang_together(engine, found, kept):
     assert (found.best >= found.value - 1e-5).all()
     assert (found.hindsight >= found.achieved - 1e-5).all()
@@ -301,7 +292,7 @@ def test_findings_hang_together(engine, found, kept):
     # Who died is not charged with what was not given afterwards.
     died = (kept.actions >= 0).sum(0) < len(kept.actions)
     assert died.any()
-    assert (found.value[died] > value_of(engine, kept.who(engine), ended(engine, kept))[died]).any()
+    assert (found.value[died] > value_of(engine, kept.who(engine), ended(engine, kept.actions))[died]).any()
     mean, low, high = found.mean_regret()
     assert low < mean < high
     assert mean > 0
@@ -331,9 +322,7 @@ def test_reasons_are_plain_words(engine, found):
             assert 1 <= reason.first <= reason.last <= engine.horizon
 
 
-def test_a_record_survives_its_file(engine, kept, tmp_path):
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
+def test_a_record_survives_its_file(engine, kept, path):
     again = read_record(path, engine)
     assert (again.agent, again.seed, again.stamp) == ("clinician", 7, engine.stamp)
     assert (again.actions == kept.actions).all()
@@ -347,9 +336,7 @@ def test_a_record_survives_its_file(engine, kept, tmp_path):
     assert (again.who(engine).patient.growth == cases(engine, 24, seed=7).patient.growth).all()
 
 
-def test_a_record_is_a_file_of_episodes(engine, kept, tmp_path):
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
+def test_a_record_is_a_file_of_episodes(engine, kept, path):
     assert engine_of(path).stamp == engine.stamp
     played = rollout(engine, load_agent(engine, "clinician"), 24, seed=7)
     for script in (kept, read_episodes(path, engine)):
@@ -393,37 +380,21 @@ def test_any_patients_can_be_recorded_and_verified(engine, kept, tmp_path):
     np.testing.assert_allclose(found.achieved, verify(engine, kept, effort=QUICK).achieved[some], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"card": "nsclc"}, "environment"),
-        ({"horizon": 9}, "horizon"),
-        ({"weights": {"carbon": 0.5}}, "weights"),
-        ({"kind": "dose"}, "records need an environment whose actions are regimens"),
-    ],
-)
-def test_a_record_of_another_engine_is_refused(engine, kept, tmp_path, other, said):
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
-    another = make_engine(other.pop("card", "melanoma"), **{"horizon": 10, **other})
-    with pytest.raises(EpisodesError, match=said):
-        read_record(path, another)
-    if said != "records need an environment whose actions are regimens":
-        for refused in (lambda: verify(another, kept), lambda: write_record(path, another, kept)):
-            with pytest.raises(StampError, match=said):
-                refused()
-    else:
-        with pytest.raises(EpisodesError, match=said):
-            record_episodes(another, load_agent(another, "guideline"), 2)
+def test_a_record_of_another_engine_or_cohort_is_refused(engine, kept, path):
+    """What else can differ, tests/agents/test_scripts.py checks."""
+    for other, said in (
+        (make_engine("melanoma", horizon=9), "horizon"),
+        (make_engine("melanoma", engine.generator.sample(50, seed=3), horizon=10), "cohort_digest"),
+    ):
+        refuses(EpisodesError, said, read_record, path, other)
+        refuses(StampError, said, verify, other, kept)
+        refuses(StampError, said, write_record, path, other, kept)
 
 
-def test_a_record_of_another_cohort_is_refused(engine, kept, tmp_path):
-    other = make_engine(engine.card, engine.generator.sample(50, seed=3), horizon=10)
-    with pytest.raises(StampError, match="cohort_digest"):
-        verify(other, kept)
-    write_record(tmp_path / "episodes.json", engine, kept)
-    with pytest.raises(EpisodesError, match="cohort_digest"):
-        read_record(tmp_path / "episodes.json", other)
+def test_records_are_of_regimens(path):
+    doses, said = make_engine("melanoma", horizon=10, kind="dose"), "records need an environment whose actions are regimens"
+    refuses(EpisodesError, said, read_record, path, doses)
+    refuses(EpisodesError, said, record_episodes, doses, load_agent(doses, "guideline"), 2)
 
 
 def edited(path, change):
@@ -435,43 +406,24 @@ def edited(path, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda c: c["episodes"][0]["actions"].__setitem__(0, "aspirin"), "no regimen 'aspirin'"),
-        (lambda c: c["stamp"].__setitem__("card_digest", "0" * 16), "card_digest"),
-        (lambda c: c["stamp"].__setitem__("environment", "onco_gym/NSCLC-v0"), "environment"),
         (lambda c: c.__setitem__("format", "something else"), "format"),
         (lambda c: c["episodes"][1]["observed"].pop("ctdna_log10"), "ctdna_log10"),
-        (lambda c: c["episodes"][1]["observed"]["toxicity"].pop(), "toxicity"),
         (lambda c: c["episodes"][1]["observed"]["toxicity"][0].pop(), "toxicity"),
         (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, float("nan")), "diameter_mm"),
-        (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, 1e300), "diameter_mm"),
         (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, 10**400), "diameter_mm"),
         (lambda c: c["episodes"][1]["observed"]["diameter_mm"].__setitem__(0, "12"), "diameter_mm"),
-        (lambda c: c["episodes"][1]["observed"].__setitem__("diameter_mm", {"a": 1}), "diameter_mm"),
         (lambda c: c["episodes"][1]["observed"]["alive"].__setitem__(0, 2), "alive has other values than 0 and 1"),
-        (lambda c: c["episodes"][1]["observed"]["severe"][0].__setitem__(0, 0.5), "severe has other values than 0 and 1"),
         (lambda c: c["episodes"][1].pop("observed"), "episode 1 does not say what was seen"),
         (lambda c: c["episodes"][1].__setitem__("observed", [1]), "episode 1 does not say what was seen"),
-        (lambda c: c["episodes"][0].__setitem__("row", -1), "row is -1"),
-        (lambda c: c.__setitem__("episodes", []), "no episode"),
-        (lambda c: c["episodes"][0].__setitem__("actions", ["drug_holiday"] * 500), "500 actions"),
     ],
 )
-def test_a_damaged_record_gives_one_clear_error(engine, kept, tmp_path, change, said):
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
+def test_a_damaged_record_gives_one_clear_error(engine, path, change, said):
+    """Of what was seen; of the rest, tests/agents/test_scripts.py."""
     edited(path, change)
     with pytest.raises(EpisodesError, match=said) as error:
         read_record(path, engine)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
-
-
-def test_half_a_file_is_no_record(engine, kept, tmp_path):
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(EpisodesError, match="is not a file of episodes"):
-        read_record(path, engine)
 
 
 def test_a_file_that_says_nothing_of_what_was_seen_is_no_record(engine, tmp_path):
@@ -481,10 +433,8 @@ def test_a_file_that_says_nothing_of_what_was_seen_is_no_record(engine, tmp_path
         read_record(path, engine)
 
 
-def test_a_forged_record_can_be_read_and_is_found_out(engine, kept, tmp_path):
+def test_a_forged_record_can_be_read_and_is_found_out(engine, kept, path):
     """Decisions changed in the file, observations kept."""
-    path = tmp_path / "episodes.json"
-    write_record(path, engine, kept)
     longest = int(kept.lengths.argmax())
 
     def forge(content):
@@ -510,40 +460,23 @@ def test_the_page_shows_what_was_found(engine, found, tmp_path):
     assert "Research software, not for treating patients." in text
 
 
+EXTREMES = {"growth": (0, 1), "sensitivity": (0, 50), "clones": (-60, 12), "frailty": (0, 20), "hazard": (0, 500)}
+
+
 @settings(max_examples=20, deadline=None)
-@given(
-    growth=st.floats(0.0, 1.0),
-    sensitivity=st.floats(0.0, 50.0),
-    clones=st.floats(-60.0, 12.0),
-    frailty=st.floats(0.0, 20.0),
-    hazard=st.floats(0.0, 500.0),
-)
-def test_no_patient_is_too_extreme(engine, who, growth, sensitivity, clones, frailty, hazard):
-    patient = who.patient
-    odd = patient._replace(
-        growth=patient.growth * 0 + growth,
-        sensitivity=patient.sensitivity * 0 + sensitivity,
-        clones=patient.clones * 0 + clones,
-        frailty=patient.frailty * 0 + frailty,
-        hazard=patient.hazard * 0 + hazard,
-    )
-    strange, done = who._replace(patient=odd), random_sequences(engine, 24)
+@given(st.tuples(*(st.floats(low, high) for low, high in EXTREMES.values())))
+def test_no_patient_is_too_extreme(engine, who, values):
+    odd = {name: getattr(who.patient, name) * 0 + value for name, value in zip(EXTREMES, values, strict=True)}
+    strange, done = who._replace(patient=who.patient._replace(**odd)), random_sequences(engine, 24)
     assert np.isfinite(value_of(engine, strange, done)).all()
-    assert np.isfinite(_slope(engine, strange, done)).all()
+    assert np.isfinite(slope(engine, strange, done)).all()
 
 
-def _slope(engine, who, done):
+@functools.partial(jax.jit, static_argnums=0)
+def slope(engine, who, done):
+    """The gradient of what a course is worth."""
     weights = jax.nn.one_hot(done, len(engine.scenario.regimens), axis=1)
-    return np.asarray(_slope_of(engine)(weights, who))
-
-
-_SLOPES = {}
-
-
-def _slope_of(engine):
-    if engine not in _SLOPES:
-        _SLOPES[engine] = jax.jit(jax.grad(lambda weights, who: jnp.sum(worth_of(engine, who, weights))))
-    return _SLOPES[engine]
+    return jax.grad(lambda weights: jnp.sum(worth_of(engine, who, weights)))(weights)
 
 
 def test_what_reasons_say_a_regimen_takes_off_is_what_a_cycle_takes_off():
