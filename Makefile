@@ -24,10 +24,10 @@ baselines: .venv/.demo .venv-d3rlpy/.installed
 	$(BIN)/python tools/policies.py
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: .venv/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m ""
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
 
 lint: .venv/.test .venv/.lint  # types are checked against the installed extras
 	$(BIN)/ruff check

@@ -32,6 +32,15 @@ OTHERS_SLOW = [CARDS[0], *(pytest.param(name, marks=pytest.mark.slow) for name i
 """For what takes long on every card."""
 
 
+LONGEST = ["verification", "conformance", "trials", "simulator", "rewards", "dosing", "workflow", "scripts", "calibration"]
+"""Files that take long begin first, so that both workers end at the same time."""
+
+
+def pytest_collection_modifyitems(items):
+    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
 MAPPINGS = Path("/proc/self/maps")
 
 

@@ -31,12 +31,13 @@ class Watched:
     def __init__(self, engine, size):
         self.engine, self.cloud, self.guideline = engine, Cloud(engine, size), load_agent(engine, "guideline")
         self.sizes, self.seen, self.observations = [], [], []
+        self.observe = jax.jit(lambda journey: observe(engine.scenario, engine.params, journey))
 
     def act(self, observation, mask):
         seen = self.cloud.update(observation, mask)
         journey = self.cloud.journey
         self.sizes.append(np.asarray(diameter(journey.state.volume, journey.patient.lesions)).reshape(len(observation), -1))
-        self.observations.append(np.asarray(observe(self.engine.scenario, self.engine.params, journey)))
+        self.observations.append(np.asarray(self.observe(journey)))
         self.seen.append((observation, seen))
         return self.guideline.act(observation, mask)
 
@@ -125,7 +126,7 @@ def test_values_are_finite_for_extreme_patients(brief):
     pool = brief.patients()
     hazard, growth = np.asarray(pool.hazard), np.asarray(pool.growth)
     rows = np.concatenate([np.argsort(hazard)[-3:], np.argsort(growth)[-3:]]).astype(np.int32)
-    encounter = brief.begin(Origin(rows, np.arange(6, dtype=np.uint32)))
+    encounter = jax.jit(brief.begin)(Origin(rows, np.arange(6, dtype=np.uint32)))
     observation, mask = brief.look(encounter)
     action = PlannerAgent(brief, cloud=16, tried=(4, 8)).act(np.asarray(observation).T, np.asarray(mask).T)
     assert np.asarray(mask).T[np.arange(6), action].all()

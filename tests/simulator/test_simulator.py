@@ -40,6 +40,10 @@ def journeys(engine, seed):
     return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0].journey
 
 
+def first_visit(engine, patient, key, expected=True):
+    return jax.jit(lambda patient, key: admit(engine.scenario, engine.params, patient, key, expected))(patient, key)
+
+
 grow = jax.jit(tumour.grow)
 
 
@@ -132,7 +136,7 @@ def test_the_dead_gain_nothing(name):
     journey = journey._replace(state=journey.state._replace(alive=jnp.zeros(N)))
     after, events = sampled(journey, np.zeros(N, np.int32))
     assert (np.asarray(after.state.alive) == 0).all()
-    _, _, outcome = engine.cycle(journey, engine.tally(), np.zeros(N, np.int32))
+    _, _, outcome = jax.jit(engine.cycle)(journey, engine.tally(), np.zeros(N, np.int32))
     assert (np.asarray(outcome.terms) == 0).all()
     assert (np.asarray(gained(engine, journey, after, events)) == 0).all()
 
@@ -162,9 +166,9 @@ def test_social_twins_have_the_same_tumour(card):
     rows, keys = np.arange(N, dtype=np.int32), np.arange(N, dtype=np.uint32)
     paths = []
     for engine in engines:
-        journey = engine.begin(Origin(rows, keys)).journey
+        journey = jax.jit(engine.begin)(Origin(rows, keys)).journey
         patient = journey.patient._replace(adherence=jnp.ones(N), delay=jnp.zeros(N))
-        journey = admit(engine.scenario, engine.params, patient, keys)
+        journey = first_visit(engine, patient, keys, expected=False)
         advance = compiled_step(engine)
         for _ in range(20):
             journey, _ = advance(journey, np.full(N, 3, np.int32))
@@ -176,14 +180,14 @@ def test_social_twins_have_the_same_tumour(card):
 def test_expected_is_the_mean_of_sampled(engine):
     """One cycle: the expected reading's survival and utility are those of many sampled draws."""
     n = 20_000
-    journey = engine.begin(Origin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))).journey
     sick = journey.state._replace(volume=journey.state.volume + 2.0, clones=journey.state.clones + 2.0)
     journey = journey._replace(state=sick)
     action = np.full(n, 3, np.int32)
     after, events = compiled_step(engine)(journey, action)
     weights = jax.nn.one_hot(action[:1], len(engine.scenario.regimens)).T
     patient, state, key = jax.tree.map(lambda leaf: leaf[..., :1], journey)
-    blank = admit(engine.scenario, engine.params, patient, key, expected=True)
+    blank = first_visit(engine, patient, key)
     first = blank._replace(state=blank.state._replace(volume=state.volume, clones=state.clones))
     mean, mean_events = jax.jit(lambda journey: step(engine.scenario, engine.params, journey, weights, expected=True))(first)
     assert float(mean.state.alive[0]) == pytest.approx(float(np.mean(after.state.alive)), abs=0.01)
@@ -216,7 +220,7 @@ def test_expected_is_smooth_in_the_decision(name, seed, direction):
     """The gradient is finite and agrees with finite differences."""
     engine, _ = compiled(name)
     patient, _, key = jax.tree.map(lambda leaf: leaf[..., :1], journeys(engine, seed))
-    journey = admit(engine.scenario, engine.params, patient, key, expected=True)
+    journey = first_visit(engine, patient, key)
     function = value_and_gradient(name)
     logits = np.zeros(len(engine.scenario.regimens), np.float32)
     gradient = np.asarray(function(logits, journey)[1])
@@ -261,7 +265,7 @@ def test_published_toxicity_shares_come_out(engine):
 
     regimen = max((r for r in card.regimens if r.active and not r.induction and r.max_cycles is None), key=share)
     n = 4000
-    journey = engine.begin(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
     patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
     table = engine.params.regimens.copy()
     table[:, len(card.mechanisms) + len(card.organs) + 1] = 0  # nobody stops for toxicity
@@ -280,7 +284,7 @@ def test_published_toxicity_shares_come_out(engine):
 def test_progressions_are_counted_and_weigh_on_survival(engine):
     """Without treatment, a tumour progresses again and again; each time raises the hazard of death, up to a point."""
     n = 2000
-    journey = engine.begin(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
     journey = journey._replace(patient=journey.patient._replace(hazard=jnp.zeros(n)))
     advance = compiled_step(engine)
     counts = []
