@@ -4,13 +4,14 @@ A file of episodes is plain JSON, and nothing in it is ever executed::
 
     {"format": "onco_gym episodes 3",
      "stamp": {"environment": "onco_gym/NSCLC-v0", "card_digest": "...", "split": "test", "cohort_digest": "...",
-               "weights": {"outcome": 1.0, ...}, "horizon": 60, "version": "..."},
+               "weights": {"outcome": 1.0, ...}, "horizon": 60, "decide": "events", "version": "..."},
      "agent": "guideline",
      "seed": 0,
      "episodes": [{"row": 4711, "key": "9e3779b97f4a7c15", "actions": ["osimertinib", "osimertinib", ...]}, ...]}
 
-``row`` and ``key`` are the episode's :class:`onco_gym.interfaces.engine.Origin`; keys are hexadecimal. An action is the name of a regimen; in dosing
-and in the workflow it is a list of numbers. ``seed`` is null unless episode ``i`` is that of ``reset(seed=seed + i)``.
+``row`` and ``key`` are the episode's :class:`onco_gym.interfaces.engine.Origin`; keys are hexadecimal. An action is the name of
+a regimen; in dosing and in the workflow it is a list of numbers. ``seed`` is null unless episode ``i`` is that of
+``reset(seed=seed + i)``.
 """
 
 import functools
@@ -176,8 +177,8 @@ def engine_of(
     plain = stamp.environment.removesuffix("-v0")
     kind = next((name for name, entry in KINDS.items() if entry.suffix and plain.endswith(entry.suffix)), "regimen")
     with naming(path):
-        split = {} if stamp.split == OWN else {"split": stamp.split}
-        engine = make_engine(environment or stamp.environment, cohort, stamp.weights, stamp.horizon, kind, stamp.terms, decide=stamp.decide, **split)
+        split, made = "train" if stamp.split == OWN else stamp.split, (stamp.weights, stamp.horizon, kind, stamp.terms)
+        engine = make_engine(environment or stamp.environment, cohort, *made, split=split, decide=stamp.decide)
         stamp.check(engine.stamp)
     return engine
 

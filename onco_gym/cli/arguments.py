@@ -9,6 +9,7 @@ from typing import Any
 from onco_gym.cli.parser import Parser, UsageError
 from onco_gym.foundation.files import replaced
 from onco_gym.foundation.workers import WORKERS
+from onco_gym.interfaces.registry import DECIDE
 
 LARGEST_SEED = 2**64 - 1
 ENVIRONMENT = "NSCLC, NSCLC-Dose, onco_gym/NSCLC-v0, or the path of a card (.toml)"
@@ -105,6 +106,18 @@ def add_seed(parser: Parser, about: str, default: int | None = 0, high: int = LA
     """Add the seed. ``about`` says what the same seed gives."""
     chosen = "a random one" if default is None else default
     parser.add_argument("--seed", type=whole(0, high), default=default, help=f"the same seed gives {about}; by default {chosen}")
+
+
+def add_split(parser: Parser, default: str = "test") -> None:
+    """Add the patients whom an agent meets, and when it decides."""
+    text = f"which patients; nobody is in two splits; by default {default}"
+    parser.add_argument("--split", choices=("train", "validation", "test"), default=default, help=text)
+    add_decide(parser, "when the agent decides: in every cycle (cycles, the default) or at decision points (events)")
+
+
+def add_decide(parser: Parser, about: str) -> None:
+    """Add when an agent decides."""
+    parser.add_argument("--decide", choices=DECIDE, default=DECIDE[0], help=about)
 
 
 def add_out(parser: Parser, metavar: str, about: str, *endings: str, required: bool = True) -> None:

@@ -11,6 +11,7 @@ from onco_gym.cli.arguments import (
     add_json,
     add_quiet,
     add_seed,
+    add_split,
     add_workers,
     workers_of,
 )
@@ -31,6 +32,7 @@ def register(commands: Commands) -> None:
     add_agent(parser)
     add_episodes(parser, 1000)
     add_seed(parser, CHANCE)
+    add_split(parser)
     parser.add_argument("--cohort", metavar="FILE.parquet", help="draw the patients from this file")
     add_json(parser)
     add_quiet(parser)
@@ -40,6 +42,7 @@ def register(commands: Commands) -> None:
     add_agent(parser)
     add_episodes(parser, 1000)
     add_seed(parser, CHANCE)
+    add_split(parser)
     text = "evaluate these agents too, on the same patients"
     parser.add_argument("--compare", nargs="+", action="extend", default=[], metavar="AGENT", help=text)
     text = "do not ask about the twins of patients, which takes longer than all the rest"
@@ -68,7 +71,8 @@ def rollout_command(arguments: argparse.Namespace) -> None:
         from onco_gym.evaluation.tables import rollout_rows
         from onco_gym.interfaces.engine import make_engine
 
-        engine = make_engine(found.card, arguments.cohort, kind=found.kind)
+        asked = {"split": arguments.split, "decide": arguments.decide}
+        engine = make_engine(found.card, arguments.cohort, kind=found.kind, **asked)
         agent = load_agent(engine, arguments.agent, arguments.seed)
         summary = summarise_rollout(engine, rollout(engine, agent, arguments.n, arguments.seed, progress))
     title = f"{engine.card.title}, agent {arguments.agent}, seed {arguments.seed}; 95% intervals"
@@ -87,10 +91,12 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
         from onco_gym.evaluation.figures import GUIDELINE, RANDOM
         from onco_gym.interfaces.engine import make_engine
 
-        engine = make_engine(found.card, kind=found.kind)
+        engine = make_engine(found.card, kind=found.kind, split=arguments.split, decide=arguments.decide)
         named = list(dict.fromkeys([*asked, RANDOM, GUIDELINE]))
         fairness = [] if arguments.no_fairness else asked
-        first, *others = evaluate_all(engine, named, arguments.n, arguments.seed, fairness, progress=progress, **where)
+        first, *others = evaluate_all(
+            engine, named, arguments.n, arguments.seed, fairness, split=arguments.split, progress=progress, **where
+        )
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, [first, *others], engine, load_agent(engine, arguments.agent, arguments.seed))
@@ -105,7 +111,7 @@ def _print_evaluations(found: "list[Evaluation]") -> None:
     from onco_gym.evaluation.tables import fairness_rows, rows
 
     screen, first = console(), found[0]
-    title = f"{first.stamp.environment}, {first.episodes:,} patients, seed {first.seed}; 95% intervals"
+    title = f"{first.stamp.environment}, {first.episodes:,} {first.stamp.split} patients, seed {first.seed}; 95% intervals"
     screen.print(make_table(title, ("", *(one.agent for one in found)), rows(found)))
     for one in found:
         if one.fairness is not None:
@@ -124,7 +130,7 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification.amortised import network_file, train, write_network
 
-        engine = make_engine(card)
+        engine = make_engine(card, split="test")
         if arguments.network:
             write_network(network_file(card), train(engine, progress=progress))
         else:

@@ -2,7 +2,17 @@
 
 import argparse
 
-from onco_gym.cli.arguments import add_agent, add_episodes, add_html, add_json, add_out, add_quiet, add_seed
+from onco_gym.cli.arguments import (
+    add_agent,
+    add_decide,
+    add_episodes,
+    add_html,
+    add_json,
+    add_out,
+    add_quiet,
+    add_seed,
+    add_split,
+)
 from onco_gym.cli.parser import Commands, UsageError
 from onco_gym.cli.screen import console, make_table, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
@@ -15,6 +25,7 @@ def register(commands: Commands) -> None:
     add_agent(parser)
     add_episodes(parser, 200)
     add_seed(parser, "the same patients and the same chance")
+    add_split(parser)
     add_out(parser, "FILE.json", "where to write the episodes")
     add_quiet(parser)
 
@@ -25,6 +36,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--agent", metavar="AGENT", help=text)
     text = "the environment of the episodes, if its card is a file of your own; by default the one that the episodes name"
     parser.add_argument("--env", metavar="ID", help=text)
+    add_decide(parser, "with --agent: when it decides; by default in every cycle")
     add_seed(parser, "the same draws of chance", high=2**31 - 1)
     add_json(parser)
     add_html(parser)
@@ -41,7 +53,7 @@ def record_command(arguments: argparse.Namespace) -> None:
         from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification import record_episodes, write_record
 
-        engine = make_engine(found.card)
+        engine = make_engine(found.card, split=arguments.split, decide=arguments.decide)
         agent = load_agent(engine, arguments.agent, arguments.seed)
         kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
         write_record(arguments.out, engine, kept)
@@ -58,7 +70,7 @@ def verify_command(arguments: argparse.Namespace) -> None:
         engine = engine_of(arguments.episodes, arguments.env)
         kept = read_record(arguments.episodes, engine)
         agent = load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
-        found = verify(engine, kept, agent, seed=arguments.seed, progress=progress)
+        found = verify(engine.deciding(arguments.decide), kept, agent, seed=arguments.seed, progress=progress)
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, engine, found)

@@ -33,6 +33,7 @@ def evaluate(
     episodes: int = 1000,
     seed: int = 0,
     fairness: bool = True,
+    split: str = "test",
     progress: Progress = silent,
     name: str | None = None,
 ) -> Evaluation:
@@ -46,6 +47,7 @@ def evaluate(
         episodes: number of patients.
         seed: same seed, same patients, same chance. Patient ``i`` is that of ``reset(seed=seed + i)``.
         fairness: whether to ask about twins, which takes longer than all the rest.
+        split: the patients, whatever split the engine has. An engine with a cohort of its own keeps it.
         progress: told after every chunk.
         name: what to call the agent; by default its own name, or its class.
 
@@ -54,7 +56,7 @@ def evaluate(
         AgentError: if the agent does not exist or returns invalid actions.
     """
     called = name or (agent if isinstance(agent, str) else type(agent).__name__)
-    return evaluate_all(engine, {called: agent}, episodes, seed, fairness, progress=progress)[0]
+    return evaluate_all(engine, {called: agent}, episodes, seed, fairness, split, progress=progress)[0]
 
 
 def evaluate_all(
@@ -63,6 +65,7 @@ def evaluate_all(
     episodes: int = 1000,
     seed: int = 0,
     fairness: bool | Sequence[str] = True,
+    split: str = "test",
     workers: str = "local",
     address: str | None = None,
     progress: Progress = silent,
@@ -72,7 +75,7 @@ def evaluate_all(
     Args:
         engine: the compiled environment.
         agents: names or files for :func:`onco_gym.load_agent`, or a mapping from names to agents.
-        episodes, seed, progress: see :func:`evaluate`.
+        episodes, seed, split, progress: see :func:`evaluate`.
         fairness: whether to ask about twins; or the names of the agents to ask.
         workers, address: see :func:`onco_gym.foundation.workers.spread`.
 
@@ -84,6 +87,7 @@ def evaluate_all(
         raise EvaluationError("there are no agents to evaluate")
     if episodes < 1:
         raise EvaluationError(f"episodes is {episodes}, expected at least 1")
+    engine = engine.on(split)
     made = {name: _made(engine, agent, seed) for name, agent in wanted.items()}  # fail early on unknown agents
     everybody = {**wanted, **{name: name for name in (RANDOM, GUIDELINE) if name not in wanted}}
     starts = range(0, episodes, CHUNK)

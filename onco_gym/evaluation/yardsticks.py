@@ -2,7 +2,7 @@
 
 The planner takes a good part of a second per patient, too long to evaluate it beside every agent. So its gain over the guideline
 is measured once for every shipped card and kept beside it, with the card's digest. There is no yardstick for other cards, changed
-cards, other reward weights or another horizon; 100 is then the guideline.
+cards, other reward weights, another horizon or another way to decide; 100 is then the guideline.
 """
 
 import functools
@@ -37,12 +37,16 @@ class Yardstick:
 
     Attributes:
         card_digest: digest of the card's content.
+        decide: when the agents decided.
+        split: whose patients they are.
         patients, first: number of patients, and the seed of the first.
         random, guideline, planner: mean returns.
         gain: gain in return of the planner over the guideline, with its 95% interval: (value, low, high).
     """
 
     card_digest: str
+    decide: str
+    split: str
     patients: int
     first: int
     random: float
@@ -66,7 +70,8 @@ def yardstick(engine: Engine) -> Yardstick | None:
     same = engine.horizon == engine.card.horizon_cycles and engine.weights == dict(card_weights(engine.card, None))
     if engine.kind.name != "regimen" or not same:
         return None
-    return _shipped().get(digest(engine.card))
+    found = _shipped().get(digest(engine.card))
+    return found if found is not None and found.decide == engine.decide else None
 
 
 @functools.cache
@@ -103,7 +108,7 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
     """Let random, guideline and planner treat the same patients.
 
     Args:
-        engine: the environment; its actions must be regimens.
+        engine: the environment; its actions must be regimens. Its patients should be those of the test split.
         patients: number of patients.
         first: seed of the first patient.
         progress: told after every batch of patients.
@@ -117,6 +122,5 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
     by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
     gain = mean(by_agent[PLANNER] - by_agent["guideline"])
     means = {name: round(float(values.mean()), 5) for name, values in by_agent.items()}
-    return Yardstick(
-        digest(engine.card), patients, first, **means, gain=(round(gain.value, 5), round(gain.low, 5), round(gain.high, 5))
-    )
+    made_with = (digest(engine.card), engine.decide, engine.split, patients, first)
+    return Yardstick(*made_with, **means, gain=(round(gain.value, 5), round(gain.low, 5), round(gain.high, 5)))

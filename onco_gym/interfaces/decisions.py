@@ -19,8 +19,6 @@ from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import State, either
 
-DECIDE = ("events", "cycles")
-"""When an agent decides."""
 LONGEST = 8
 """Cycles after which the next decision comes at the latest."""
 RESPONDING = 0.7

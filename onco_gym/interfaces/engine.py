@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
-from onco_gym.interfaces.decisions import DECIDE, LONGEST, is_decision_point
+from onco_gym.interfaces.decisions import LONGEST, is_decision_point
 from onco_gym.interfaces.kinds import Encounter, Kind
-from onco_gym.interfaces.registry import KINDS, environment_id, find_environment
+from onco_gym.interfaces.registry import DECIDE, KINDS, environment_id, find_environment
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import Hearing, Panel
 from onco_gym.patients import SPLITS, Cohort, Generator, default_generator, draw_split, read_cohort
@@ -166,7 +166,7 @@ class Engine:
         generator: Generator | None = None,
         split: str = "train",
         secret: bytes | None = None,
-        decide: str = "events",
+        decide: str = DECIDE[0],
     ) -> None:
         self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator, decide, split, secret)
         self.decide = decide
@@ -367,7 +367,7 @@ class Engine:
                 due = due if news is None else due | news
             return due
 
-        # Steps differ in length, and a rollout continues until the last patient reaches the horizon. Decisions past it count nowhere.
+        # Steps differ in length, and rollouts go on until the last patient reaches the horizon. What is past it does not count.
         state = encounter.journey.state
         state = state._replace(alive=jnp.where(state.cycle >= self.horizon, 0.0, state.alive))
         before = encounter._replace(journey=encounter.journey._replace(state=state))
@@ -390,16 +390,14 @@ class Engine:
             )
             ended = done | visit(number, before, after, now)
             stay = functools.partial(jax.tree.map, lambda old, new: jnp.where(done, old, new))
-            kept = Encounter(before.journey._replace(state=stay(before.journey.state, after.journey.state)), stay(before[1], after[1]))
-            return number + 1, ended, kept, stay(sofar, both)
+            journey = before.journey._replace(state=stay(before.journey.state, after.journey.state))
+            return number + 1, ended, Encounter(journey, stay(before.memory, after.memory)), stay(sofar, both)
 
         carry = jnp.int32(1), done, after, outcome
         *_, after, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(carry[1]), turn, carry)
         return after, tally, outcome._replace(reward=blend(self.weights, outcome.terms))
 
-    def _replace(
-        self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array
-    ) -> tuple[Encounter, Seat, Encounter]:
+    def _replace(self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:
         """Replace the patients at ``where`` with the next ones of their seats. Indices past the end have no effect.
 
         Returns:
@@ -500,7 +498,8 @@ class Engine:
 
     def nobody(self, n: int) -> Encounter:
         """Room for ``n`` patients, all dead."""
-        one = jax.eval_shape(self.begin, Origin(*(jax.ShapeDtypeStruct(s, k) for s, k in (((1,), np.int32), ((self.key_size, 1), np.uint32)))))
+        row, key = jax.ShapeDtypeStruct((1,), np.int32), jax.ShapeDtypeStruct((self.key_size, 1), np.uint32)
+        one = jax.eval_shape(self.begin, Origin(row, key))
         return jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:-1], n), leaf.dtype), one)
 
 

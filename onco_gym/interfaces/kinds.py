@@ -67,7 +67,7 @@ class Kind(Protocol):
         """(n,) int32 the regimen of the plan."""
 
     def news(self, before: Encounter, after: Encounter) -> jax.Array | None:
-        """(n,) bool: whether a cycle brought something to decide about that only this kind knows; None if there is no such thing."""
+        """(n,) bool: whether a cycle brought something to decide about that only this kind knows; None if there never is."""
 
     def read(self, engine: "Engine", encounter: Encounter, plan: Any) -> Encounter:
         """What is read at the next visit before the agent sees it."""

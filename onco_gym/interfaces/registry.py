@@ -8,6 +8,8 @@ import gymnasium as gym
 from onco_gym.cards.folder import card_files, card_id
 from onco_gym.foundation.words import did_you_mean
 
+DECIDE = ("cycles", "events")
+"""When an agent decides; the first is the default. See :mod:`onco_gym.interfaces.decisions`."""
 NAMESPACE = "onco_gym"
 OWN_CARD = "Card"
 """Stands for the card's name in ids that need a card of your own."""

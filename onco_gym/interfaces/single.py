@@ -16,7 +16,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.decisions import DECIDE, LONGEST
+from onco_gym.interfaces.decisions import LONGEST
 from onco_gym.interfaces.engine import (
     Engine,
     EngineError,
@@ -30,6 +30,7 @@ from onco_gym.interfaces.engine import (
 )
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.packing import Layout
+from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
@@ -47,8 +48,9 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     decisions of a visit (``MultiDiscrete``). ``info["action_mask"]`` says which can be chosen. If another regimen is
     chosen, the patient gets a drug holiday, and ``info["given"]`` says so.
     Reward: a blend of four terms in quality-adjusted life years; each is in ``info["reward_terms"]`` in its own unit.
-    ``info["carbon_kg"]`` is the carbon of the step, ``info["cycles"]`` how many cycles it took. ``info["guideline"]`` is what the panel says: the ``verdict`` on the regimen
-    given, the ``share`` of experts who accept it, and the ``best`` options there were (after ``reset``, those there are now).
+    ``info["carbon_kg"]`` is the carbon of the step, ``info["cycles"]`` how many cycles it took. ``info["guideline"]`` is what
+    the panel says: the ``verdict`` on the regimen given, the ``share`` of experts who accept it, and the ``best`` options there
+    were (after ``reset``, those there are now).
     An episode terminates when the patient dies and is truncated at the horizon. :attr:`origin` (the cohort's row and the key
     of its chance) and :attr:`actions` since ``reset`` are all that is needed to replay it. An agent must not see them.
 

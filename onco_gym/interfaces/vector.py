@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
-from onco_gym.interfaces.decisions import DECIDE
 from onco_gym.interfaces.engine import (
     FIGURES,
     Engine,
@@ -27,6 +26,7 @@ from onco_gym.interfaces.engine import (
     make_engine,
     seeds_from,
 )
+from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
 from onco_gym.rewards import TERMS, Tally

@@ -47,16 +47,16 @@ def mix(x: Any) -> Any:
 
 
 def derived(key: Any, salt: Any) -> Any:
-    """Other keys, of the same width: one for each of ``key`` (words, n) and ``salt`` (n,) or () uint32. Different keys stay different."""
+    """Other keys of the same width, one for each of ``key`` (words, n) and ``salt`` (n,) or () uint32. No two keys become one."""
     words = list(key)
     for place, word in enumerate(words):
         words[place] = mix(word ^ mix(words[place - 1] + salt)) if place else mix(word ^ mix(salt))
     return (jnp if isinstance(key, jax.Array) else np).stack(words)
 
 
-def numbered(numbers: jax.Array, salt: Any = np.uint32(0)) -> jax.Array:
+def numbered(numbers: jax.Array, salt: Any = 0) -> jax.Array:
     """(OPEN, n) keys of whole ``numbers`` (n,) uint32, for journeys that are only imagined."""
-    return derived(jnp.stack([numbers, jnp.zeros_like(numbers)]), salt)
+    return derived(jnp.stack([numbers, jnp.zeros_like(numbers)]), jnp.uint32(salt))
 
 
 def chacha(key: Any, counter: jax.Array, nonce: tuple[Any, Any, Any]) -> tuple[jax.Array, ...]:

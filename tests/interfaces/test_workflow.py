@@ -15,7 +15,7 @@ from onco_gym.agents import Agent, AgentError, rollout
 from onco_gym.agents.workflow import Indications, WorkflowAgent
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import scenario
-from onco_gym.interfaces.engine import Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Seat, make_engine
 from onco_gym.interfaces.workflow import APPEAL, AWAITED, action_parts, observation_fields
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import CausalGenerator
@@ -46,7 +46,7 @@ def clinic():
 def first_visit():
     """The first visit of N patients: the encounter, what is seen, and the mask."""
     engine, _ = clinic()
-    encounter, observation, mask, _ = engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64)), np.zeros(N, np.uint32)))
+    encounter, observation, mask, _ = engine.admit(Seat.first(np.arange(N, dtype=np.uint64)))
     return encounter, np.asarray(observation).T, np.asarray(mask).T
 
 

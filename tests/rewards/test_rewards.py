@@ -13,7 +13,7 @@ from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import params
 from onco_gym.fairness import BiasedAgent
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Origin, Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Origin, Seat, make_engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards.carbon import carbon_kg
@@ -145,7 +145,7 @@ def test_a_test_is_counted_in_the_cycle_in_which_its_result_comes(lung):
 def test_fewer_scans_mean_less_carbon(lung):
     """The same patients, scanned every two cycles and every six: kg CO2e per cycle lived."""
     n = 256
-    start = lung.admit(Seat(stream_of(np.arange(n, dtype=np.uint64)), np.zeros(n, np.uint32)))[0].journey
+    start = lung.admit(Seat.first(np.arange(n, dtype=np.uint64)))[0].journey
     osimertinib = jnp.full(n, lung.scenario.regimens.index("osimertinib"), jnp.int32)
 
     @jax.jit

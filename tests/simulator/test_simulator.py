@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym.cards.scenarios import params, schedule
-from onco_gym.interfaces.engine import Origin, Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Origin, Seat, make_engine
 from onco_gym.patients import CausalGenerator
 from onco_gym.rewards import Scene
 from onco_gym.rewards.outcome import outcome_term
@@ -37,7 +37,7 @@ def compiled(name):
 
 
 def journeys(engine, seed):
-    return engine.admit(Seat(stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)), np.zeros(N, np.uint32)))[0].journey
+    return engine.admit(Seat.first(np.arange(N, dtype=np.uint64) + np.uint64(seed)))[0].journey
 
 
 def first_visit(engine, patient, key, expected=True):
