@@ -41,6 +41,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
+def open_keys(n):
+    """(2, n) keys of chance, each another one."""
+    return np.stack([np.arange(n, dtype=np.uint32), np.zeros(n, np.uint32)])
+
+
 MAPPINGS = Path("/proc/self/maps")
 
 

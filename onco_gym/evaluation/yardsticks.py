@@ -121,6 +121,6 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
         progress("patients", start + count, patients)
     by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
     gain = mean(by_agent[PLANNER] - by_agent["guideline"])
-    means = {name: round(float(values.mean()), 5) for name, values in by_agent.items()}
-    made_with = (digest(engine.card), engine.decide, engine.split, patients, first)
-    return Yardstick(*made_with, **means, gain=(round(gain.value, 5), round(gain.low, 5), round(gain.high, 5)))
+    random, guideline, planner = (round(float(by_agent[name].mean()), 5) for name in AGENTS)
+    rounded = (round(gain.value, 5), round(gain.low, 5), round(gain.high, 5))
+    return Yardstick(digest(engine.card), engine.decide, engine.split, patients, first, random, guideline, planner, rounded)

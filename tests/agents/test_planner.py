@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import refuses
+from conftest import open_keys, refuses
 
 from onco_gym.agents import AgentError, load_agent, rollout
 from onco_gym.agents.belief import Cloud
@@ -126,7 +126,7 @@ def test_values_are_finite_for_extreme_patients(brief):
     pool = brief.patients()
     hazard, growth = np.asarray(pool.hazard), np.asarray(pool.growth)
     rows = np.concatenate([np.argsort(hazard)[-3:], np.argsort(growth)[-3:]]).astype(np.int32)
-    encounter = jax.jit(brief.begin)(Origin(rows, np.arange(6, dtype=np.uint32)))
+    encounter = jax.jit(brief.begin)(Origin(rows, open_keys(6)))
     observation, mask = brief.look(encounter)
     action = PlannerAgent(brief, cloud=16, tried=(4, 8)).act(np.asarray(observation).T, np.asarray(mask).T)
     assert np.asarray(mask).T[np.arange(6), action].all()

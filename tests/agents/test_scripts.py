@@ -7,7 +7,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
-from conftest import edited_anywhere, refuses
+from conftest import edited_anywhere, open_keys, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,8 +74,9 @@ def test_the_file_is_plain(played, path, kind):
     og.write_episodes(path, engine, episodes, agent="random")
     content = json.loads(path.read_text())
     assert list(content) == ["format", "stamp", "agent", "seed", "episodes"]
-    assert content["format"] == "onco_gym episodes 2"
-    assert set(content["stamp"]) == {"environment", "card_digest", "cohort_digest", "weights", "horizon", "terms", "version"}
+    assert content["format"] == "onco_gym episodes 3"
+    made_with = {"environment", "card_digest", "split", "cohort_digest", "weights", "horizon", "decide", "terms", "version"}
+    assert set(content["stamp"]) == made_with
     assert (content["agent"], content["seed"]) == ("random", None)
     first = content["episodes"][0]
     assert list(first) == ["row", "key", "actions"]
@@ -88,7 +89,7 @@ def test_the_file_is_plain(played, path, kind):
 
 def test_any_patients_with_any_chance(plain, path):
     engine, _ = plain
-    origin = Origin(np.array([3, 3, 16_383, 0, 0, 3], np.int32), np.array([0, 1, 2**32 - 1, 7, 8, 9], np.uint32))
+    origin = Origin(np.array([3, 3, 16_383, 0, 0, 3], np.int32), open_keys(6))
     episodes = play(engine, load_agent(engine, "random", 2), origin)
     og.write_episodes(path, engine, episodes)
     assert_same(og.replay(engine, og.read_episodes(path, engine)), episodes)
@@ -107,7 +108,7 @@ def test_a_cited_episode_is_that_of_the_single_environment(plain, path):
     row, key, actions = og.read_episodes(path, engine).of(2)
     env = gym.make("onco_gym/NSCLC-v0", disable_env_checker=True)
     given = []
-    _, info = env.reset(options={"patient": row, "key": key})
+    env.reset(options={"patient": row, "key": key})
     for action in actions:
         _, _, _, _, info = env.step(action)
         given.append(info["given"])
@@ -225,7 +226,8 @@ DAMAGE = [
     ("regimen", first("row", None), "episode 0: row is None, expected a whole number from 0 to 16383"),
     ("regimen", first("row", 16_384), "episode 0: row is 16384"),
     ("regimen", first("row", HUGE), "episode 0: row is 1000"),
-    ("regimen", first("key", 2**32), "episode 0: key is 4294967296, expected a whole number from 0 to 4294967295"),
+    ("regimen", first("key", 2**32), "episode 0: key is 4294967296, expected 16 or 64 hexadecimal digits"),
+    ("regimen", first("key", "0" * 64), "some keys are open and some are sealed"),
     ("regimen", first("actions", "osimertinib"), "episode 0 has actions 'osimertinib', expected a list"),
     ("regimen", first("actions", []), "episode 0 has 0 actions, expected a list of 1 to"),
     ("regimen", first("actions", ["osimertinib"] * 5000), "episode 0 has 5,000 actions"),

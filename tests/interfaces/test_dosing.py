@@ -4,7 +4,6 @@ import functools
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import CARDS, refuses
@@ -17,7 +16,7 @@ from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, 
 from onco_gym.cards import load_card
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.dosing import PAUSE
-from onco_gym.interfaces.engine import Seat, make_engine, stream_of
+from onco_gym.interfaces.engine import Seat, make_engine
 from onco_gym.patients import CausalGenerator
 from onco_gym.simulator.observation import MINIMUM_MM, PROGRESSION
 
@@ -33,8 +32,8 @@ def make(name, kind="dose"):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def admitted(engine, stream):
-    return engine.begin(engine.draw(Seat(stream, jnp.zeros_like(stream))))
+def admitted(engine, seat):
+    return engine.begin(engine.draw(seat))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -44,7 +43,7 @@ def stepped(engine, encounter, action):
 
 
 def start(engine, seed=0):
-    return admitted(engine, stream_of(np.arange(N, dtype=np.uint64) + np.uint64(seed)))
+    return admitted(engine, Seat.first(np.arange(N, dtype=np.uint64) + np.uint64(seed)))
 
 
 def played(engine, encounter, actions):

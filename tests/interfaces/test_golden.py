@@ -7,13 +7,15 @@ import pytest
 from conftest import EVERY
 
 import golden
+from onco_gym.interfaces.registry import DECIDE
 
 
+@pytest.mark.parametrize("decide", DECIDE)
 @pytest.mark.parametrize("env_id", EVERY)
-def test_golden_rollouts(env_id):
-    stored = json.loads(golden.path(env_id).read_text())
-    for then, now in zip(stored, golden.record(env_id), strict=True):
-        for key in ("patient", "cycles", "died"):
+def test_golden_rollouts(env_id, decide):
+    stored = json.loads(golden.path(env_id).read_text())[decide]
+    for then, now in zip(stored, golden.record(env_id, decide), strict=True):
+        for key in ("patient", "steps", "cycles", "died"):
             assert then[key] == now[key], (
                 f"{key} changed; if it was meant to, renew with tools/golden.py and say why in CHANGELOG.md"
             )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import open_keys
 
 from onco_gym.agents import GuidelineAgent
 from onco_gym.cards import load_card
@@ -34,7 +35,7 @@ def lung():
 
 @functools.cache
 def newcomer(engine):
-    return jax.jit(engine.begin)(Origin(jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.uint32))).journey
+    return jax.jit(engine.begin)(Origin(jnp.zeros(1, jnp.int32), open_keys(1))).journey
 
 
 def first_visit(engine, n=1):
@@ -305,7 +306,7 @@ def test_a_cycle_lived_is_never_punished(card):
     weights, rng, n = card_weights(card), np.random.default_rng(0), 256
     once = np.array([regimen.max_cycles == 1 for regimen in card.regimens])
     cycle, tally = jax.jit(engine.cycle), engine.tally()
-    journey = jax.jit(engine.begin)(Origin(jnp.arange(n), jnp.arange(n, dtype=jnp.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(jnp.arange(n), open_keys(n))).journey
     worst, cycles = np.inf, 0
     for _ in range(80):
         choice = rng.integers(0, len(card.regimens), n).astype(np.int32)

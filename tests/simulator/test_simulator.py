@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import CARDS
+from conftest import CARDS, open_keys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from onco_gym.rewards import Scene
 from onco_gym.rewards.outcome import outcome_term
 from onco_gym.simulator import tumour
 from onco_gym.simulator.admission import admit
-from onco_gym.simulator.chance import Channel, Expected, Sampled, mix
+from onco_gym.simulator.chance import OPEN, SEALED, Channel, Expected, Sampled, chacha, derived
 from onco_gym.simulator.observation import is_scheduled
 from onco_gym.simulator.survival import hazard
 from onco_gym.simulator.transition import USUAL_ORDERS, step
@@ -163,7 +163,7 @@ def test_social_twins_have_the_same_tumour(card):
     cohort = generator.sample(N, seed=11)
     twin = generator.counterfactual(cohort, {"race_ethnicity": "black", "insurance": "uninsured", "deprivation": 5.0})
     engines = [make_engine(card, cohort=patients) for patients in (cohort, twin)]
-    rows, keys = np.arange(N, dtype=np.int32), np.arange(N, dtype=np.uint32)
+    rows, keys = np.arange(N, dtype=np.int32), open_keys(N)
     paths = []
     for engine in engines:
         journey = jax.jit(engine.begin)(Origin(rows, keys)).journey
@@ -180,7 +180,7 @@ def test_social_twins_have_the_same_tumour(card):
 def test_expected_is_the_mean_of_sampled(engine):
     """One cycle: the expected reading's survival and utility are those of many sampled draws."""
     n = 20_000
-    journey = jax.jit(engine.begin)(Origin(np.zeros(n, np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.zeros(n, np.int32), open_keys(n))).journey
     sick = journey.state._replace(volume=journey.state.volume + 2.0, clones=journey.state.clones + 2.0)
     journey = journey._replace(state=sick)
     action = np.full(n, 3, np.int32)
@@ -231,10 +231,11 @@ def test_expected_is_smooth_in_the_decision(name, seed, direction):
     assert gradient[direction] == pytest.approx(difference, abs=5e-4)
 
 
-def test_draws_are_uniform_independent_and_normal():
-    keys = jnp.arange(200_000, dtype=jnp.uint32)
-    chance = Sampled(mix(keys), jnp.zeros(len(keys), jnp.int32) + 3)
-    later = Sampled(mix(keys), jnp.zeros(len(keys), jnp.int32) + 4)
+@pytest.mark.parametrize("words", [OPEN, SEALED])
+def test_draws_are_uniform_independent_and_normal(words):
+    keys = np.zeros((words, 200_000), np.uint32)
+    keys[-1] = np.arange(200_000)
+    chance, later = (Sampled(jnp.asarray(keys), jnp.full(200_000, cycle)) for cycle in (3, 4))
     draws = np.stack([*(np.asarray(chance.uniform(channel)) for channel in Channel), np.asarray(later.uniform(Channel.DEATH))])
     assert (np.abs(draws.mean(1) - 0.5) < 0.003).all()
     assert (np.abs(draws.var(1) - 1 / 12) < 0.002).all()
@@ -245,9 +246,26 @@ def test_draws_are_uniform_independent_and_normal():
     assert abs(normal.std() - 1) < 0.01
 
 
+def test_sealed_chance_is_chacha20():
+    """The block of RFC 8439, section 2.3.2."""
+    key = np.frombuffer(bytes(range(32)), "<u4")
+    nonce = np.frombuffer(bytes.fromhex("000000090000004a00000000"), "<u4")
+    block = b"".join(int(word[0]).to_bytes(4, "little") for word in chacha(tuple(key), jnp.ones(1, jnp.uint32), tuple(nonce)))
+    assert block[:16].hex() == "10f1e7e4d13b5915500fdd1fa32071c4"
+    assert block[-16:].hex() == "b5129cd1de164eb9cbd083e8a2503c4e"
+
+
+@pytest.mark.parametrize("words", [OPEN, SEALED])
+def test_no_two_keys_become_one(words):
+    keys = np.zeros((words, 4096), np.uint32)
+    keys[0], keys[-1] = np.arange(4096) // 64, np.arange(4096) % 64
+    for salt in (0, 1, 2**32 - 1):
+        assert len(np.unique(derived(keys, np.uint32(salt)), axis=1).T) == 4096
+
+
 def test_competing_events_happen_at_their_hazards():
     hazards = jnp.asarray([[0.1], [0.3], [0.05]]) * jnp.ones((1, 100_000))
-    keys = mix(jnp.arange(100_000, dtype=jnp.uint32))
+    keys = jnp.asarray(open_keys(100_000))
     sampled, further = Sampled(keys, jnp.zeros(100_000, jnp.int32)).one_of(hazards, jnp.full(100_000, 0.25), Channel.SEVERE)
     assert float(sampled.sum(0).max()) == 1.0
     expected, expected_further = Expected().one_of(hazards[:, :1], jnp.full(1, 0.25), Channel.SEVERE)
@@ -265,7 +283,7 @@ def test_published_toxicity_shares_come_out(engine):
 
     regimen = max((r for r in card.regimens if r.active and not r.induction and r.max_cycles is None), key=share)
     n = 4000
-    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), open_keys(n))).journey
     patient = journey.patient._replace(frailty=jnp.ones(n), hazard=jnp.zeros(n), delay=jnp.zeros(n), adherence=jnp.ones(n))
     table = engine.params.regimens.copy()
     table[:, len(card.mechanisms) + len(card.organs) + 1] = 0  # nobody stops for toxicity
@@ -284,7 +302,7 @@ def test_published_toxicity_shares_come_out(engine):
 def test_progressions_are_counted_and_weigh_on_survival(engine):
     """Without treatment, a tumour progresses again and again; each time raises the hazard of death, up to a point."""
     n = 2000
-    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), np.arange(n, dtype=np.uint32))).journey
+    journey = jax.jit(engine.begin)(Origin(np.arange(n, dtype=np.int32), open_keys(n))).journey
     journey = journey._replace(patient=journey.patient._replace(hazard=jnp.zeros(n)))
     advance = compiled_step(engine)
     counts = []

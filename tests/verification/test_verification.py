@@ -228,7 +228,7 @@ def test_over_draws_of_chance_what_is_settled_on_is_no_worse(engine, who, monkey
 
 
 def test_weighing_death_changes_no_mean_and_makes_it_surer(engine, who):
-    n, draws = who.key.shape[0], 200
+    n, draws = who.key.shape[-1], 200
     many = redrawn(who, np.arange(draws))
     done = np.repeat(by_lines(engine, who, n, engine.horizon, lines=0)[0], draws, 1)
     weighed, sampled = (value_of(engine, many, done, reading).reshape(n, draws) for reading in ("weighed", "sampled"))
