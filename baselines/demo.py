@@ -1,4 +1,4 @@
-"""Train PPO on lung cancer for a few minutes, evaluate it beside random play and the guideline, and write a report."""
+"""Train MaskablePPO on lung cancer from nothing, evaluate it beside random play and the guideline, and write a report."""
 
 import argparse
 import sys
@@ -9,27 +9,29 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from onco_gym.agents import load_agent
 from onco_gym.evaluation import evaluate_all, write_report
-from onco_gym.interfaces.engine import make_engine
+from onco_gym.evaluation.report import compared
 from run import planned
 from train import train
+
+ALGORITHM = "maskable_events"
 
 
 def main() -> int:
     """Train, evaluate, report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2_500_000, help="training steps; by default 2500000")
-    parser.add_argument("--patients", type=int, default=1000, help="patients in the evaluation; by default 1000")
+    parser.add_argument("--steps", type=int, default=2_000_000, help="decisions in training; by default 2000000")
+    parser.add_argument("--patients", type=int, default=4000, help="patients in the evaluation; by default 4000")
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the results; by default runs")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    policy, page, screen = arguments.out / "ppo.onnx", arguments.out / "report.html", Console()
+    policy, page, screen = arguments.out / "maskable_ppo.onnx", arguments.out / "report.html", Console()
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as bar:
-        engine, task = make_engine("NSCLC"), bar.add_task("compiling", total=None)
-        settings = {**planned(["NSCLC-v0"], ["ppo"], seeds=1)[0].settings, "steps": arguments.steps}
-        told = f"training PPO for {arguments.steps:,} steps"
+        task, (run,) = bar.add_task("compiling", total=None), planned(["NSCLC-v0"], [ALGORITHM], seeds=1)
+        engine, settings = run.engine(), {**run.settings, "steps": arguments.steps}
+        told = f"training MaskablePPO for {arguments.steps:,} decisions"
         curve = train(
-            engine, "ppo", settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of, description=told)
+            engine, ALGORITHM, settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of, description=told)
         )
         other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
         agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}
@@ -40,8 +42,9 @@ def main() -> int:
             fairness=[policy.name],
             progress=lambda _, done, of: bar.update(other, completed=done, total=of),
         )
-        title = "Non-small-cell lung cancer: PPO after a few minutes"
+        title = "Non-small-cell lung cancer: MaskablePPO after a few minutes"
         write_report(page, found, engine, load_agent(engine, str(policy)), curve, title)
+    screen.print(compared(found[0], found[-1]), highlight=False)
     for one in found:
         score, years = one.score, one.qalys
         screen.print(

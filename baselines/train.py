@@ -35,7 +35,7 @@ def sb3(
     from onco_gym.agents.sb3 import Sb3Agent, export
 
     torch.set_num_threads(1)
-    make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO}[algorithm]
+    make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO, "maskable_events": MaskablePPO}[algorithm]
     shown = load_agent(engine, settings.pop("shown"), seed) if "shown" in settings else None
 
     examples: list[Any] = []
@@ -71,7 +71,8 @@ def sb3(
     make = make if shown is None else Shown
     steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
     weights = {name: scale * weight for name, weight in engine.weights.items()}
-    env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights)
+    decide = settings.pop("decide", engine.decide)
+    env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights, decide=decide)
     model = make("MlpPolicy", env, seed=seed, device="cpu", tensorboard_log=tensorboard, **settings)
     curve: Curve = []
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from onco_gym.agents import Agent, rollout
-from onco_gym.evaluation.figures import Evaluation, EvaluationError
+from onco_gym.evaluation.figures import GUIDELINE, Evaluation, EvaluationError
 from onco_gym.evaluation.statistics import Interval
 from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
+from onco_gym.foundation.intervals import mean
 from onco_gym.foundation.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
-from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.engine import OWN, Engine
 from onco_gym.journeys import from_actions
 from onco_gym.journeys.picture import timeline
 
@@ -32,7 +33,7 @@ def write_report(
     Args:
         path: the HTML file.
         evaluations: evaluations on the same patients, the agent's own first.
-        engine: the compiled environment that they were made on.
+        engine: the compiled environment that they were made on; its split does not matter.
         agent: the agent of the first evaluation; it treats three patients once more, for the timelines.
         curve: (steps, mean return) pairs of its training, if it was trained.
         title: by default the disease and the agent.
@@ -43,6 +44,7 @@ def write_report(
     if not evaluations:
         raise EvaluationError("a report needs at least one evaluation")
     first = evaluations[0]
+    engine = engine if first.stamp.split == OWN else engine.on(first.stamp.split)
     for one in evaluations:
         if (one.stamp, one.episodes, one.seed) != (first.stamp, first.episodes, first.seed):
             raise EvaluationError(f"{one.agent} and {first.agent} were evaluated on different patients, expected the same")
@@ -90,14 +92,28 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     first = evaluations[0]
     names = ", ".join(one.agent for one in evaluations)
     years = first.follow_up_months / 12
+    beside = next((one for one in evaluations[1:] if one.agent == GUIDELINE), None)
+    verdict = "" if beside is None else f"<p><strong>{html.escape(compared(first, beside))}</strong></p>\n"
     said = (
         f"Environment {first.stamp.environment}, card {engine.card.id} ({first.stamp.card_digest}). "
-        f"{first.episodes:,} simulated patients, seed {first.seed}, the same for every agent, followed for {years:.1f} years. "
+        f"{first.episodes:,} simulated patients of the {first.stamp.split} split, seed {first.seed}, the same for every agent, followed for {years:.1f} years. "
         f"Agents: {names}. "
         f"Score: {first.reference.says}, by mean return. "
         f"onco_gym {first.stamp.version}."
     )
-    return f'<h1>{html.escape(heading)}</h1>\n<p>{html.escape(said)}</p>\n<p class="note">{NOTE} All patients are simulated.</p>'
+    note = f'<p class="note">{NOTE} All patients are simulated.</p>'
+    return f"<h1>{html.escape(heading)}</h1>\n{verdict}<p>{html.escape(said)}</p>\n{note}"
+
+
+def compared(one: Evaluation, other: Evaluation) -> str:
+    """A sentence that says which of two agents does better on the same patients."""
+    gain = mean(one.runs.returns - other.runs.returns)
+    does = "does better than" if gain.low > 0 else "does worse than" if gain.high < 0 else "cannot be told from"
+    unseen = ", whom no training met" if one.stamp.split == "test" else ""
+    return (
+        f"{one.agent} {does} {other.agent}: its mean return is {abs(gain.value):.3f} {'higher' if gain.value >= 0 else 'lower'} "
+        f"(95% interval of the difference {gain.low:+.3f} to {gain.high:+.3f}), on the same {one.episodes:,} patients{unseen}."
+    )
 
 
 def _bars(

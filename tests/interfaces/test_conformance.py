@@ -5,12 +5,14 @@ import sys
 import warnings
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 from conftest import EVERY, IDS
 
 from onco_gym import testing
 from onco_gym.cards import card_files
+from onco_gym.interfaces.registry import DECIDE
 
 CHECKS = ("api", "determinism", "single_equals_vector", "finite", "masks", "errors")
 LONG = ("single_equals_vector", "finite", "errors")
@@ -25,6 +27,12 @@ PAIRS = [
 @pytest.mark.parametrize(("check", "env_id"), PAIRS)
 def test_every_id(check, env_id):
     getattr(testing, f"check_{check}")(env_id)
+
+
+@pytest.mark.parametrize("check", ["determinism", "single_equals_vector", "masks"])
+@pytest.mark.parametrize("env_id", ["onco_gym/NSCLC-v0", "onco_gym/NSCLC-Dose-v0", "onco_gym/mo-NSCLC-v0"])
+def test_decision_points_keep_it_too(check, env_id):
+    getattr(testing, f"check_{check}")(env_id, decide="events")
 
 
 def test_four_diseases_of_four_kinds_are_registered():
@@ -95,6 +103,30 @@ def test_step_is_compiled_once():
     for cycle in range(30):
         vector.step(np.full(256, cycle % 5))
     assert move._cache_size() - before <= 1
+
+
+@pytest.mark.parametrize("decide", DECIDE)
+def test_nothing_is_compiled_after_the_first_steps(decide):
+    """Not even when all episodes end at once, or after another reset."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    options = {"horizon": 7, "terms": ("outcome",), "decide": decide}
+    vector, env = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, **options), gym.make("onco_gym/NSCLC-v0", **options)
+    vector.reset(seed=0)
+    env.reset(seed=0)
+    for number in range(40):
+        vector.step(np.full(300, number % 5))
+        if any(env.step(number % 5)[2:4]):
+            env.reset()
+        if number == 2:
+            before = len(compiled)
+        if number == 20:
+            vector.reset()
+            vector.reset(seed=1)
+    assert before > 0
+    assert compiled[before:] == []
 
 
 def test_all_episodes_ending_at_once():
