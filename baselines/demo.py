@@ -31,7 +31,12 @@ def main() -> int:
         engine, settings = run.engine(), {**run.settings, "steps": arguments.steps}
         told = f"training MaskablePPO for {arguments.steps:,} decisions"
         curve = train(
-            engine, ALGORITHM, settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of, description=told)
+            engine,
+            ALGORITHM,
+            settings,
+            0,
+            policy,
+            lambda _, done, of: bar.update(task, completed=done, total=of, description=told),
         )
         other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
         agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}

@@ -35,7 +35,10 @@ from train import train
 HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"
 UNTRAINED = {"regimen": ("random", "constant", "guideline", "clinician"), "dose": ("random", "constant", "guideline")}
-TRAINED = {"regimen": ("ppo", "maskable_ppo", "maskable_events", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"), "dose": ("sac",)}
+TRAINED = {
+    "regimen": ("ppo", "maskable_ppo", "maskable_events", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"),
+    "dose": ("sac",),
+}
 """Baselines by kind of environment."""
 
 

@@ -96,7 +96,8 @@ def test_guideline_planner_and_records_understand_it():
     assert record.stamp.decide == "cycles"
     assert (record.lengths == guideline.cycles.sum(0)[:4]).all()
     found = og.verify(engine, record, load_agent(engine, "guideline"))
-    assert (found.repeated == 1).all() and not found.flagged.any()
+    assert (found.repeated == 1).all()
+    assert not found.flagged.any()
 
 
 def test_twins_go_on_as_long_as_their_patients():
@@ -116,4 +117,6 @@ def test_terms_are_summed():
     vector = gym.make_vec("onco_gym/mo-NSCLC-v0", num_envs=256, decide="events", horizon=40)
     vector.reset(seed=0)
     _, reward, _, _, info = vector.step(np.full(256, 2))
-    assert reward.shape == (256, 4) and (info["cycles"] >= 1).all() and (info["cycles"] <= LONGEST).all()
+    assert reward.shape == (256, 4)
+    assert (info["cycles"] >= 1).all()
+    assert (info["cycles"] <= LONGEST).all()

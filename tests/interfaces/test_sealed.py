@@ -29,8 +29,10 @@ def test_a_secret_gives_its_own_patients_and_luck_everywhere():
         np.testing.assert_allclose(one, every[1], atol=1e-6)
     other = make_engine("nsclc", secret=SECRET[::-1], **SHORT).origins(64, seed=3)
     mine, plain = env.unwrapped.engine.origins(64, seed=3), make_engine("nsclc", **SHORT).origins(64, seed=3)
-    assert (other.row != mine.row).any() and not (np.asarray(other.key) == np.asarray(mine.key)).all(0).any()
-    assert plain.key.shape == (2, 64) and mine.key.shape == (8, 64)
+    assert (other.row != mine.row).any()
+    assert not (np.asarray(other.key) == np.asarray(mine.key)).all(0).any()
+    assert plain.key.shape == (2, 64)
+    assert mine.key.shape == (8, 64)
 
 
 def test_a_sealed_episode_can_be_replayed_by_whoever_has_its_key(tmp_path):

@@ -31,11 +31,13 @@ def test_nobody_is_in_two_splits(card, generator):
 
 def test_engines_of_two_splits_share_what_is_compiled():
     train, test = make_engine("nsclc"), make_engine("nsclc", split="test")
-    assert train.on("test") is test and test.on("train") is train
+    assert train.on("test") is test
+    assert test.on("train") is train
     assert train.step is test.step
     assert (train.stamp.split, test.stamp.split) == ("train", "test")
     assert train.stamp.cohort_digest != test.stamp.cohort_digest
     own = make_engine("nsclc", cohort=train.generator.sample(8, seed=1))
-    assert own.on("test") is own and own.stamp.split == "own"
+    assert own.on("test") is own
+    assert own.stamp.split == "own"
     with pytest.raises(EngineError, match="split is 'tset', expected one of train, validation, test"):
         make_engine("nsclc", split="tset")
