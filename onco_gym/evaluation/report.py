@@ -96,7 +96,8 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     verdict = "" if beside is None else f"<p><strong>{html.escape(compared(first, beside))}</strong></p>\n"
     said = (
         f"Environment {first.stamp.environment}, card {engine.card.id} ({first.stamp.card_digest}). "
-        f"{first.episodes:,} simulated patients of the {first.stamp.split} split, seed {first.seed}, the same for every agent, followed for {years:.1f} years. "
+        f"{first.episodes:,} simulated patients of the {first.stamp.split} split, seed {first.seed}, the same for every agent, "
+        f"followed for {years:.1f} years. "
         f"Agents: {names}. "
         f"Score: {first.reference.says}, by mean return. "
         f"onco_gym {first.stamp.version}."
