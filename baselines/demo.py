@@ -27,17 +27,10 @@ def main() -> int:
     policy, page, screen = arguments.out / "maskable_ppo.onnx", arguments.out / "report.html", Console()
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as bar:
-        task, (run,) = bar.add_task("compiling", total=None), planned(["NSCLC-v0"], [ALGORITHM], seeds=1)
+        task, (run,) = bar.add_task("", total=None), planned(["NSCLC-v0"], [ALGORITHM], seeds=1)
         engine, settings = run.engine(), {**run.settings, "steps": arguments.steps}
-        told = f"training MaskablePPO for {arguments.steps:,} decisions"
-        curve = train(
-            engine,
-            ALGORITHM,
-            settings,
-            0,
-            policy,
-            lambda _, done, of: bar.update(task, completed=done, total=of, description=told),
-        )
+        bar.update(task, description=f"training MaskablePPO for {arguments.steps:,} decisions")
+        curve = train(engine, ALGORITHM, settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of))
         other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
         agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}
         found = evaluate_all(

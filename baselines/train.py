@@ -35,9 +35,7 @@ def sb3(
     from onco_gym.agents.sb3 import Sb3Agent, export
 
     torch.set_num_threads(1)
-    make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "maskable_ppo": MaskablePPO, "maskable_events": MaskablePPO}[
-        algorithm
-    ]
+    make: Any = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC}.get(algorithm, MaskablePPO)
     shown = load_agent(engine, settings.pop("shown"), seed) if "shown" in settings else None
 
     examples: list[Any] = []
