@@ -1,4 +1,4 @@
-# make demo       train PPO, evaluate it, write a report
+# make demo       train MaskablePPO, evaluate it, write a report
 # make baselines  train and evaluate every baseline that has no run yet, and write their page
 # make test       run the test suite (make test-all adds the slow tests)
 # make lint       check style and types

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tomllib
 from pathlib import Path
 
 from rich.console import Console
@@ -10,10 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from onco_gym.agents import load_agent
 from onco_gym.evaluation import evaluate_all, write_report
 from onco_gym.evaluation.report import compared
-from run import planned
+from onco_gym.interfaces.engine import make_engine
 from train import train
 
-ALGORITHM = "maskable_events"
+SETTINGS = Path(__file__).parent / "hyperparameters.toml"
 
 
 def main() -> int:
@@ -27,10 +28,10 @@ def main() -> int:
     policy, page, screen = arguments.out / "maskable_ppo.onnx", arguments.out / "report.html", Console()
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as bar:
-        task, (run,) = bar.add_task("", total=None), planned(["NSCLC-v0"], [ALGORITHM], seeds=1)
-        engine, settings = run.engine(), {**run.settings, "steps": arguments.steps}
-        bar.update(task, description=f"training MaskablePPO for {arguments.steps:,} decisions")
-        curve = train(engine, ALGORITHM, settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of))
+        task = bar.add_task(f"training MaskablePPO for {arguments.steps:,} decisions", total=None)
+        engine, settings = make_engine("NSCLC", decide="events"), tomllib.loads(SETTINGS.read_text("utf-8"))["demo"]
+        settings["steps"] = arguments.steps
+        curve = train(engine, "maskable_ppo", settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of))
         other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
         agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}
         found = evaluate_all(

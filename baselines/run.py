@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 RUNS, POLICIES = HERE / "runs", HERE / "policies"
 UNTRAINED = {"regimen": ("random", "constant", "guideline", "clinician"), "dose": ("random", "constant", "guideline")}
 TRAINED = {
-    "regimen": ("ppo", "maskable_ppo", "maskable_events", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"),
+    "regimen": ("ppo", "maskable_ppo", "a2c", "dqn", "jax_ppo", "guided_ppo", "cloning", "cql"),
     "dose": ("sac",),
 }
 """Baselines by kind of environment."""
@@ -76,8 +76,8 @@ class Run:
         return self.algorithm in {name for names in TRAINED.values() for name in names}
 
     def engine(self) -> Engine:
-        """The environment. With ``decide`` in its settings, a run decides at decision points."""
-        return make_engine(self.environment, decide=self.settings.get("decide", registry.DECIDE[0]))
+        """The environment."""
+        return make_engine(self.environment)
 
     def stamp(self) -> str:
         """A hash of everything that the result depends on: settings, patients, and the card of the engine's own stamp."""

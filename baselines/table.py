@@ -37,7 +37,6 @@ NAMES = {
     "a2c": "A2C (SB3)",
     "ppo": "PPO (SB3)",
     "maskable_ppo": "MaskablePPO (sb3-contrib)",
-    "maskable_events": "MaskablePPO at decision points",
     "jax_ppo": "PPO (JAX)",
     "guided_ppo": "PPO (JAX) from the guideline",
     "sac": "SAC (SB3), shown the guideline",

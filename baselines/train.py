@@ -71,8 +71,7 @@ def sb3(
     make = make if shown is None else Shown
     steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
     weights = {name: scale * weight for name, weight in engine.weights.items()}
-    decide = settings.pop("decide", engine.decide)
-    env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights, decide=decide)
+    env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights, decide=engine.decide)
     model = make("MlpPolicy", env, seed=seed, device="cpu", tensorboard_log=tensorboard, **settings)
     curve: Curve = []
 

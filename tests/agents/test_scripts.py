@@ -128,11 +128,11 @@ def test_patients_of_ones_own(plain, path, tmp_path):
     for same in (own, og.make_engine("nsclc", tmp_path / "cohort.parquet"), engine_of(path, cohort=cohort)):
         assert_same(og.replay(same, og.read_episodes(path, same)), episodes)
     other = og.make_engine("nsclc", engine.generator.sample(40, seed=10))
-    for wrong in (engine, other):
-        said = r"episodes\.json: the results were made with cohort_digest '\w{64}', but the engine has"
+    for wrong, what in ((engine, "split"), (other, "cohort_digest")):
+        said = rf"episodes\.json: the results were made with {what} '\w+', but the engine has"
         refuses(EpisodesError, said, og.read_episodes, path, wrong)
-        refuses(StampError, "made with cohort_digest", og.replay, wrong, episodes)
-    refuses(EpisodesError, "cohort_digest", engine_of, path)
+        refuses(StampError, f"made with {what}", og.replay, wrong, episodes)
+    refuses(EpisodesError, "split", engine_of, path)
 
 
 # ---------------------------------------------------------------- something else

@@ -21,7 +21,7 @@ def test_rollout_figures_are_those_of_the_episodes(printed, tmp_path):
     path = tmp_path / "figures.json"
     out = printed("rollout", "guideline", "--env", "NSCLC", "-n", N, "--seed", 5, "--json", path)
     found = json.loads(path.read_text())
-    engine = make_engine("nsclc")
+    engine = make_engine("nsclc", split="test")
     episodes = rollout(engine, load_agent(engine, "guideline"), N, 5)
     assert found["stamp"] == engine.stamp.to_json()
     assert (found["agent"], found["seed"], found["cohort"], found["episodes"]) == ("guideline", 5, None, N)
@@ -54,7 +54,7 @@ def test_evaluate(printed, tmp_path):
     assert "Fairness of" not in out
     assert out.endswith(f"wrote {figures}\nwrote {page}\n")
     found = json.loads(figures.read_text())
-    assert found["stamp"] == make_engine("nsclc").stamp.to_json()
+    assert found["stamp"] == make_engine("nsclc", split="test").stamp.to_json()
     assert [one["agent"] for one in found["compared"]] == ["osimertinib", "random", "guideline"]
     assert read_evaluation(figures).agent == "clinician"
     assert "Three patients of clinician" in page.read_text()
@@ -74,7 +74,7 @@ def test_yardstick(printed, monkeypatch, tmp_path):
 
     def measure(engine, patients, first, progress):
         progress("patients", patients, patients)
-        return Yardstick(engine.scenario.digest, patients, first, 0.5, 1.0, 1.25, (0.25, 0.2, 0.3))
+        return Yardstick(engine.scenario.digest, engine.decide, engine.split, patients, first, 0.5, 1.0, 1.25, (0.25, 0.2, 0.3))
 
     monkeypatch.setattr(yardsticks, "measure", measure)
     out = printed("yardstick", "NSCLC", "-n", 8, "--seed", 3)
@@ -82,7 +82,7 @@ def test_yardstick(printed, monkeypatch, tmp_path):
     assert "the score of the guideline is 66.7" in out
     assert out.endswith(f"wrote {path}\n")
     found = read_yardstick(path)
-    assert (found.patients, found.first) == (8, 3)
+    assert (found.split, found.patients, found.first) == ("test", 8, 3)
 
 
 def test_yardstick_network(printed, monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ COSTS = ("grade3", "carbon_kg", "cost_usd")
 
 @pytest.fixture(scope="module")
 def engine():
-    return make_engine("nsclc")
+    return make_engine("nsclc", split="test")
 
 
 def test_a_rollout_and_an_evaluation_agree(engine):

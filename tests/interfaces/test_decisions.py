@@ -31,12 +31,12 @@ def test_a_step_is_its_cycles_one_by_one(kind):
     for i, some in enumerate(actions):
         script[: len(some), i] = some
     two = og.replay(many, Script(many.stamp, origin, script, "random", None))
-    np.testing.assert_array_equal(one.weeks, two.weeks)
+    np.testing.assert_allclose(one.weeks, two.weeks, rtol=1e-6)
     np.testing.assert_array_equal(one.by_cycle(), two.given)
     for name in SHORT["terms"]:
         np.testing.assert_allclose(one.terms[name], two.terms[name], atol=2e-4)
     assert len(one.actions) < len(two.actions)
-    assert 1 < one.cycles[one.cycles > 0].mean() <= one.cycles.max() == LONGEST
+    assert 1 < one.cycles[one.cycles > 0].mean() <= one.cycles.max() == (LONGEST if kind == "regimen" else 2)
 
 
 def test_decision_points_are_where_something_happened():

@@ -140,12 +140,14 @@ def test_a_stamp_tells_engines_apart_and_reads_itself_back():
     others = {
         "horizon": make_engine("nsclc", horizon=7),
         "weights": make_engine("nsclc", weights={"carbon": 0.3}, **SHORT),
+        "split": make_engine("nsclc", split="test", **SHORT),
+        "decide": make_engine("nsclc", decide="events", **SHORT),
         "cohort_digest": make_engine("nsclc", og.CausalGenerator(og.load_card("nsclc")).sample(50, seed=9), **SHORT),
         "environment": make_engine("nsclc", kind="dose", **SHORT),
         "terms": make_engine("nsclc", terms=("outcome",), **SHORT),
     }
     for name, engine in others.items():
-        refuses(StampError, f"made with {name}", plain.check, engine.stamp)
+        refuses(StampError, f"made with {name.replace('cohort_digest', 'split')}", plain.check, engine.stamp)
     for damaged in (None, {}, {**plain.to_json(), "horizon": "six"}):
         refuses(StampError, "not an object with environment", Stamp.from_json, damaged)
 

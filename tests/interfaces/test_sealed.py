@@ -50,7 +50,7 @@ def test_a_sealed_episode_can_be_replayed_by_whoever_has_its_key(tmp_path):
 
 
 def test_no_two_seeds_share_a_stream():
-    seeds = np.concatenate([np.arange(500_000), 2**64 - 1 - np.arange(500_000)]).astype(np.uint64)
+    seeds = np.concatenate([np.arange(500_000, dtype=np.uint64), ~np.arange(500_000, dtype=np.uint64)])
     stream = stream_of(seeds)
     assert len(np.unique(stream.astype(np.uint64)[0] << np.uint64(32) | stream[1])) == len(seeds)
     origin = make_engine("nsclc", **SHORT).draw(Seat.first(seeds[:200_000]))

@@ -370,7 +370,7 @@ def test_any_patients_can_be_recorded_and_verified(engine, kept, tmp_path):
     """Some episodes out of a rollout: they have no seed any more, and the same figures."""
     some = np.array([17, 3, 5])
     observed = type(kept.observed)(*(part[..., some] for part in kept.observed))
-    origin = type(kept.origin)(*(part[some] for part in kept.origin))
+    origin = kept.origin.take(some)
     few = dataclasses.replace(kept, origin=origin, actions=kept.actions[:, some], observed=observed, seed=None)
     write_record(tmp_path / "few.json", engine, few)
     again = read_record(tmp_path / "few.json", engine)
@@ -384,7 +384,7 @@ def test_a_record_of_another_engine_or_cohort_is_refused(engine, kept, path):
     """What else can differ, tests/agents/test_scripts.py checks."""
     for other, said in (
         (make_engine("melanoma", horizon=9), "horizon"),
-        (make_engine("melanoma", engine.generator.sample(50, seed=3), horizon=10), "cohort_digest"),
+        (make_engine("melanoma", engine.generator.sample(50, seed=3), horizon=10), "split"),
     ):
         refuses(EpisodesError, said, read_record, path, other)
         refuses(StampError, said, verify, other, kept)
