@@ -10,7 +10,7 @@ import importlib
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -168,7 +168,10 @@ class Engine:
         secret: bytes | None = None,
         decide: str = DECIDE[0],
     ) -> None:
-        self._made_from = (card, cohort, dict(weights), horizon, kind, tuple(terms), generator, decide, split, secret)
+        self._made_from: dict[str, Any] = {
+            **{"environment": card, "cohort": cohort, "weights": dict(weights), "horizon": horizon, "kind": kind},
+            **{"terms": tuple(terms), "generator": generator, "split": split, "secret": secret, "decide": decide},
+        }
         self.decide = decide
         self._family = {split: self}  # the same engine on other splits
         self._secret = None if secret is None else tuple(np.frombuffer(secret, "<u4"))
@@ -207,8 +210,7 @@ class Engine:
         """The same engine with another answer to when an agent decides."""
         if decide == self.decide:
             return self
-        card, cohort, weights, horizon, kind, terms, generator, _, split, secret = self._made_from
-        return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret, decide)
+        return make_engine(**{**self._made_from, "decide": decide})
 
     def on(self, split: str) -> "Engine":
         """The same engine on the patients of another split. An engine with a cohort of its own stays as it is.
@@ -223,7 +225,7 @@ class Engine:
             other = object.__new__(Engine)
             other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "stamp"})
             other.split, other.cohort = split, draw_split(self.generator, split)
-            other._made_from = (*self._made_from[:-2], split, self._made_from[-1])
+            other._made_from = {**self._made_from, "split": split}
             other.pool = other._pooled()
             other._bind()
             self._family[split] = other
@@ -239,7 +241,7 @@ class Engine:
         return f"Engine({self.id}, {len(self.cohort):,} patients, horizon {self.horizon})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, self._made_from  # compiled functions stay behind; a worker compiles its own
+        return functools.partial(make_engine, **self._made_from), ()  # compiled functions stay behind; a worker compiles its own
 
     @property
     def id(self) -> str:
@@ -482,11 +484,10 @@ class Engine:
     def _move(
         self, pool: jax.Array, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
     ) -> tuple[Encounter, Tally, Seat, Moved]:
-        n, alive = action.shape[0], encounter.journey.state.alive > 0.5
+        n = action.shape[0]
         after, tally, outcome = self.advance(encounter, tally, action)
         observation, mask = self.look(after)
-        ended = (outcome.terminated | outcome.truncated) & alive
-        where = jnp.nonzero(ended, size=at_once(n), fill_value=n)[0]
+        where = jnp.nonzero(outcome.terminated | outcome.truncated, size=at_once(n), fill_value=n)[0]
         after, seat, fresh = self._replace(pool, after, seat, where)
         said, judged = outcome.verdict, bool(self.terms & {"guideline", "fairness"})
         rows = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, outcome.cycles]
@@ -600,7 +601,7 @@ def make_engine(
         terms: the reward terms to compute; by default all.
         generator: draws patients; by default the card's causal graph.
         split: ``"train"``, ``"validation"`` or ``"test"``: nobody is in two of them.
-        secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them; see docs/environments.md.
+        secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them; see docs/episodes.md.
         decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
 
     Raises:
@@ -664,21 +665,6 @@ def _checked_terms(terms: Any) -> tuple[str, ...]:
 def _check_split(split: Any) -> None:
     if not isinstance(split, str) or split not in SPLITS:
         raise EngineError(f"split is {split!r}, expected one of {', '.join(SPLITS)}")
-
-
-def _remade(
-    card: Card,
-    cohort: Cohort | None,
-    weights: Mapping[str, float],
-    horizon: int,
-    kind: str,
-    terms: Sequence[str],
-    generator: Generator | None,
-    decide: str,
-    split: str,
-    secret: bytes | None,
-) -> Engine:
-    return make_engine(card, cohort, weights, horizon, kind, terms, generator, split, secret, decide)
 
 
 @functools.lru_cache(maxsize=32)
