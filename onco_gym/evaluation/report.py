@@ -109,7 +109,7 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
 def compared(one: Evaluation, other: Evaluation) -> str:
     """A sentence that says which of two agents does better on the same patients."""
     gain = mean(one.runs.returns - other.runs.returns)
-    does = "does better than" if gain.low > 0 else "does worse than" if gain.high < 0 else "cannot be told from"
+    does = "does better than" if gain.low > 0 else "does worse than" if gain.high < 0 else "cannot be told apart from"
     unseen = ", whom no training met" if one.stamp.split == "test" else ""
     return (
         f"{one.agent} {does} {other.agent}: its mean return is {abs(gain.value):.3f} {'higher' if gain.value >= 0 else 'lower'} "
