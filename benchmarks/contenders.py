@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.interfaces.engine import Engine, Seat
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.simulator.chance import mix
 
 N = 4096  # environments in the comparison with gymnax

@@ -39,7 +39,8 @@ from contenders import (
     single,
     vector,
 )
-from onco_gym.interfaces.engine import Engine, Seat, make_engine
+from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.version import __version__
 from peers import gymnax_cartpole, icu_sepsis
 from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, judge, plot, show

@@ -19,7 +19,8 @@ from onco_gym.agents import load_agent, rollout
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import ITEMS, footprint
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Engine, Seat, make_engine
+from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.interfaces.single import OncologyEnv
 from onco_gym.rewards import TERMS, card_weights, hear
 from onco_gym.simulator.observation import allowed

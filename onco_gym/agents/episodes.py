@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Origin, batch_size
+from onco_gym.interfaces.engine import Engine, batch_size
 from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.origins import Origin
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.rewards import TERMS, GroupDivergence, group_divergence
 

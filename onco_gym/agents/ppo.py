@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from onco_gym.agents.onnxfile import certain, choose
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Seat
+from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.origins import Seat
 from onco_gym.rewards import Tally
 
 Layers = list[tuple[jax.Array, jax.Array]]

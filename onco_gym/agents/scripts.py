@@ -32,7 +32,9 @@ from onco_gym.cards import Card
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.words import did_you_mean, shown
-from onco_gym.interfaces.engine import OWN, Engine, EngineError, Origin, key_words, make_engine
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import OWN, Engine, make_engine
+from onco_gym.interfaces.origins import Origin, key_words
 from onco_gym.interfaces.registry import KINDS, UnknownEnvironmentError
 from onco_gym.interfaces.stamp import Stamp, StampError
 from onco_gym.patients import Cohort

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from onco_gym.agents import load_agent, play
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import WorkError, connected, spread
-from onco_gym.interfaces.engine import Seat
+from onco_gym.interfaces.origins import Seat
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
 from onco_gym.knowledge.panel import VERDICTS

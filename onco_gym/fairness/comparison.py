@@ -15,7 +15,8 @@ from onco_gym.fairness.need import Guide
 from onco_gym.fairness.replay import Replay, Twin
 from onco_gym.foundation.intervals import Interval, both_halves, mean_by_patient
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.interfaces.engine import Engine, Origin
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.origins import Origin
 
 BLOCK = 5000
 """Patients replayed at a time, with a dozen twins each. This bounds memory."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
-from onco_gym.interfaces.engine import Engine, Origin
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.origins import Origin
 from onco_gym.knowledge import Guideline
 from onco_gym.simulator.admission import admit
 from onco_gym.simulator.observation import allowed, observe

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.fairness.counterfactual import Effect, FairnessError, twin_patients
-from onco_gym.interfaces.engine import Engine, Origin
+from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.origins import Origin
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import Patient
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onco_gym.agents import Episodes
 from onco_gym.fairness.counterfactual import Effect, FairnessError, checked_effect, engine_of, group_index, groups_of
 from onco_gym.fairness.replay import Replay, Twin
-from onco_gym.interfaces.engine import Engine, Origin
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.origins import Origin
 from onco_gym.interfaces.single import OncologyEnv
 
 

@@ -7,25 +7,32 @@ same card, kind, cohort and weights share one engine, so each function is compil
 
 import functools
 import importlib
-import math
 import os
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
+from onco_gym.interfaces.arguments import (
+    EngineError,
+    check_decide,
+    check_secret,
+    check_split,
+    checked_horizon,
+    checked_terms,
+    checked_weights,
+)
 from onco_gym.interfaces.decisions import LONGEST, is_decision_point
 from onco_gym.interfaces.kinds import Encounter, Kind
+from onco_gym.interfaces.origins import Origin, Seat, seeds_from
 from onco_gym.interfaces.registry import DECIDE, KINDS, environment_id, find_environment
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import Hearing, Panel
-from onco_gym.patients import SPLITS, Cohort, Generator, default_generator, draw_split, read_cohort
+from onco_gym.patients import Cohort, Generator, default_generator, draw_split, read_cohort
 from onco_gym.patients.traits import encode
 from onco_gym.rewards import (
     TERMS,
@@ -34,7 +41,6 @@ from onco_gym.rewards import (
     Tally,
     Verdict,
     blend,
-    card_weights,
     count_decisions,
     empty_tally,
     group_divergence,
@@ -55,53 +61,9 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 PERSONAL = frozenset({"outcome", "guideline", "carbon"})
 """Reward terms that belong to a single patient."""
 
-LARGEST_WEIGHT = 1e6
-"""Reward weights with a larger absolute value are refused: float32 sums would overflow or lose every other term."""
-LONGEST_HORIZON = 10_000
-"""Cycles; longer horizons are refused."""
 _FAIRNESS = list(TERMS).index("fairness")
 OWN = "own"
 """The split of a cohort of your own."""
-
-
-class EngineError(ValueError):
-    """An environment that cannot be made or reset as asked. The message says what was expected."""
-
-
-class Origin(NamedTuple):
-    """Where episodes begin. With the actions, this is all that is needed to replay them."""
-
-    row: Any  # (n,) int32, rows of the engine's cohort
-    key: Any  # (words, n) uint32, sources of chance; see onco_gym.simulator.chance
-
-    def take(self, which: Any) -> "Origin":
-        """The origins at ``which`` (m,)."""
-        return Origin(self.row[which], self.key[:, which])
-
-    def of(self, i: int) -> tuple[int, str]:
-        """Row and key of episode ``i``. The key is hexadecimal text."""
-        return int(self.row[i]), "".join(f"{int(word):08x}" for word in self.key[:, i])
-
-    @classmethod
-    def one(cls, row: int, key: str) -> "Origin":
-        """The origin of one episode, from its row and its key as :meth:`of` gives them.
-
-        Raises:
-            EngineError: if the key is not 16 or 64 hexadecimal digits.
-        """
-        return cls(np.array([row], np.int32), key_words(key)[:, None])
-
-
-class Seat(NamedTuple):
-    """One environment's place in its sequence of patients."""
-
-    stream: Any  # (2, n) uint32, from the seed; NumPy's or JAX's
-    episode: Any  # (n,) uint32, episodes since the seed
-
-    @classmethod
-    def first(cls, seeds: NDArray[np.uint64]) -> "Seat":
-        """The first episodes under ``seeds`` (n,)."""
-        return cls(stream_of(seeds), np.zeros(len(seeds), np.uint32))
 
 
 class Outcome(NamedTuple):
@@ -122,14 +84,17 @@ class Outcome(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A step of n environments in few arrays: each array that leaves compiled code costs time."""
+    """A step of n environments in few arrays: each array that leaves compiled code costs time.
 
-    observation: jax.Array  # (n, F) after the step; of patients whose episode ended, their last
-    mask: jax.Array  # (n, mask size)
+    The first of those whose episode ended are replaced by new patients, as many as :func:`at_once` says.
+    """
+
+    observation: jax.Array  # (F, n) after the step, of new patients where they have come
+    mask: jax.Array  # (mask size, n)
     figures: jax.Array  # (FIGURES, n) float32
     options: jax.Array  # (R, n) bool, what the panel accepts; (0, n) if it was not asked
-    fresh: jax.Array  # (some, F) first observations of the new patients, who replace the first of those whose episode ended
-    fresh_mask: jax.Array  # (some, mask size)
+    last: jax.Array  # (some, F) last observations of those who were replaced
+    last_mask: jax.Array  # (some, mask size)
 
 
 FIGURES = ("reward", "terminated", "truncated", "given", "cycles", "carbon_kg", "cost", "code", "share", *TERMS)
@@ -218,7 +183,7 @@ class Engine:
         Raises:
             EngineError: if there is no such split.
         """
-        _check_split(split)
+        check_split(split)
         if self.split == OWN:
             return self
         if split not in self._family:
@@ -411,6 +376,25 @@ class Engine:
         encounter = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), encounter, fresh)
         return encounter, seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop")), fresh
 
+    def _replace_ended(
+        self, pool: jax.Array, encounter: Encounter, seat: Seat, ended: jax.Array, most: int
+    ) -> tuple[Encounter, Seat]:
+        """Replace the patients who ``ended`` (n,), some at a time; at most the first ``most`` of them."""
+        n = ended.shape[0]
+        some = at_once(n)
+
+        def turn(carry: tuple[jax.Array, jax.Array, Encounter, Seat]) -> tuple[jax.Array, jax.Array, Encounter, Seat]:
+            replaced, ended, encounter, seat = carry
+            where = _places(ended)
+            encounter, seat, _ = self._replace(pool, encounter, seat, where)
+            return replaced + some, ended.at[where].set(False, mode="drop"), encounter, seat
+
+        def goes_on(carry: tuple[jax.Array, jax.Array, Encounter, Seat]) -> jax.Array:
+            return (carry[0] < most) & jnp.any(carry[1])
+
+        *_, encounter, seat = jax.lax.while_loop(goes_on, turn, (jnp.int32(0), ended, encounter, seat))
+        return encounter, seat
+
     def step_autoreset(
         self, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
     ) -> tuple[Encounter, Tally, Seat, jax.Array, jax.Array, Outcome]:
@@ -421,17 +405,8 @@ class Engine:
             outcome.
         """
         encounter, tally, outcome = self.advance(encounter, tally, action)
-        n = action.shape[0]
-        some = at_once(n)
-
-        def turn(carry: tuple[jax.Array, Encounter, Seat]) -> tuple[jax.Array, Encounter, Seat]:
-            ended, encounter, seat = carry
-            where = jnp.nonzero(ended, size=some, fill_value=n)[0]
-            encounter, seat, _ = self._replace(self.pool, encounter, seat, where)
-            return ended.at[where].set(False, mode="drop"), encounter, seat
-
-        carry = turn((outcome.terminated | outcome.truncated, encounter, seat))
-        _, encounter, seat = jax.lax.while_loop(lambda carry: jnp.any(carry[0]), turn, carry)
+        ended = outcome.terminated | outcome.truncated
+        encounter, seat = self._replace_ended(self.pool, encounter, seat, ended, len(ended))
         return encounter, tally, seat, *self.look(encounter), outcome
 
     def draw(self, seat: Seat) -> Origin:
@@ -484,18 +459,17 @@ class Engine:
     def _move(
         self, pool: jax.Array, encounter: Encounter, tally: Tally, seat: Seat, action: jax.Array
     ) -> tuple[Encounter, Tally, Seat, Moved]:
-        n = action.shape[0]
         after, tally, outcome = self.advance(encounter, tally, action)
-        observation, mask = self.look(after)
-        where = jnp.nonzero(outcome.terminated | outcome.truncated, size=at_once(n), fill_value=n)[0]
-        after, seat, fresh = self._replace(pool, after, seat, where)
+        ended = outcome.terminated | outcome.truncated
+        where = _places(ended)
+        last, last_mask = self.look(jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), after))
+        after, seat = self._replace_ended(pool, after, seat, ended, len(where))
         said, judged = outcome.verdict, bool(self.terms & {"guideline", "fairness"})
         rows = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, outcome.cycles]
         rows += [outcome.carbon_kg, outcome.cost, said.code, said.share, *outcome.terms]
         figures = jnp.stack([row.astype(jnp.float32) for row in rows])
-        first, first_mask = self.look(fresh)
         options = said.options if judged else said.options[:0]
-        return after, tally, seat, Moved(observation.T, mask.T, figures, options, first.T, first_mask.T)
+        return after, tally, seat, Moved(*self.look(after), figures, options, last.T, last_mask.T)
 
     def nobody(self, n: int) -> Encounter:
         """Room for ``n`` patients, all dead."""
@@ -519,25 +493,15 @@ class Tallied:
         self._tally = self.engine.tally()
 
 
-def stream_of(seeds: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """(2, n) uint32 streams of 64-bit seeds (splitmix64): different seeds have different streams, also neighbouring ones."""
-    with np.errstate(over="ignore"):
-        z = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-        return np.stack([z >> np.uint64(32), z & np.uint64(0xFFFFFFFF)]).astype(np.uint32)
+def _places(ended: jax.Array) -> jax.Array:
+    """(some,) the places of the first of those who ``ended`` (n,); past the end where there are no more."""
+    return jnp.nonzero(ended, size=at_once(len(ended)), fill_value=len(ended))[0]
 
 
-def key_words(key: Any) -> NDArray[np.uint32]:
-    """(words,) the words of a key in hexadecimal text: 16 digits for an open key, 64 for a sealed one.
-
-    Raises:
-        EngineError: for anything else.
-    """
-    if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{16}([0-9a-f]{48})?", key):
-        raise EngineError(f"key is {key!r}, expected 16 or 64 hexadecimal digits")
-    return np.array([int(key[i : i + 8], 16) for i in range(0, len(key), 8)], np.uint32)
+@jax.jit
+def batch_first(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """Arrays with their axes exchanged. As a part of a larger function, XLA would compute every number out of order."""
+    return tuple(array.T for array in arrays)
 
 
 def at_once(n: int) -> int:
@@ -552,29 +516,6 @@ def batch_size(n: int) -> int:
     """
     power = 256 << max(0, (n - 1).bit_length() - 8)
     return power if n <= 256 or n > power * 3 // 4 else power * 3 // 4
-
-
-def checked_seed(seed: Any) -> int:
-    """``seed`` as a whole number of 64 bits.
-
-    Raises:
-        EngineError: for anything else.
-    """
-    if isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**64:
-        raise EngineError(f"seed is {seed!r}, expected a whole number from 0 to 2**64 - 1")
-    return int(seed)
-
-
-def seeds_from(seed: Any, n: int) -> NDArray[np.uint64]:
-    """(n,) the seeds ``seed``, ``seed + 1``, and so on.
-
-    Raises:
-        EngineError: if ``n`` is below 1, or one of them is not from 0 to 2**64 - 1.
-    """
-    if n < 1:
-        raise EngineError(f"n is {n}, expected at least one patient")
-    checked_seed(checked_seed(seed) + n - 1)
-    return np.uint64(seed) + np.arange(n, dtype=np.uint64)
 
 
 def make_engine(
@@ -612,13 +553,11 @@ def make_engine(
     else:
         found = find_environment(environment, kind)
         loaded, kind = load_card(found.card), found.kind
-    blended, length = _checked_weights(loaded, weights), _checked_horizon(loaded, horizon)
-    computed = _checked_terms(terms)
-    _check_split(split)
-    if decide not in DECIDE:
-        raise EngineError(f"decide is {decide!r}, expected one of {', '.join(DECIDE)}")
-    if secret is not None and (not isinstance(secret, bytes) or len(secret) != 4 * SEALED):
-        raise EngineError(f"secret is of type {type(secret).__name__}, expected {4 * SEALED} bytes")
+    blended, length = checked_weights(loaded, weights), checked_horizon(loaded, horizon)
+    computed = checked_terms(terms)
+    check_split(split)
+    check_decide(decide)
+    check_secret(secret)
     if cohort is None and generator is None and secret is None:
         shared = _family(loaded, tuple(sorted(blended.items())), length, kind, computed, decide)
         if not shared:
@@ -629,42 +568,6 @@ def make_engine(
         if card_id not in (None, loaded.id):
             raise EngineError(f"the {what} belongs to the card {card_id!r}, expected {loaded.id!r}")
     return Engine(loaded, patients, blended, length, kind, computed, generator, split, secret, decide)
-
-
-def _checked_weights(card: Card, weights: Any) -> dict[str, float]:
-    if weights is not None and not isinstance(weights, Mapping):
-        raise EngineError(f"weights are {weights!r}, expected a mapping from some of {', '.join(TERMS)} to numbers")
-    for name, value in (weights or {}).items():
-        if name not in TERMS:
-            raise EngineError(f"weights name {name!r}, expected some of {', '.join(TERMS)}")
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or abs(value) > LARGEST_WEIGHT:
-            raise EngineError(
-                f"the weight of {name} is {value!r}, expected a number from {-LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
-            )
-    return card_weights(card, weights)
-
-
-def _checked_horizon(card: Card, horizon: Any) -> int:
-    if horizon is None:
-        return card.horizon_cycles
-    whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
-    if not whole or not 1 <= horizon <= LONGEST_HORIZON:
-        raise EngineError(f"horizon is {horizon!r}, expected a whole number of cycles from 1 to {LONGEST_HORIZON}")
-    return int(horizon)
-
-
-def _checked_terms(terms: Any) -> tuple[str, ...]:
-    if terms is None:
-        return tuple(sorted(TERMS))
-    if isinstance(terms, str) or not isinstance(terms, Collection) or not set(terms) <= set(TERMS):
-        raise EngineError(f"terms are {terms!r}, expected a list with some of {', '.join(TERMS)}")
-    return tuple(sorted(set(terms)))
-
-
-def _check_split(split: Any) -> None:
-    if not isinstance(split, str) or split not in SPLITS:
-        raise EngineError(f"split is {split!r}, expected one of {', '.join(SPLITS)}")
 
 
 @functools.lru_cache(maxsize=32)

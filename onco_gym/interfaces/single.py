@@ -16,19 +16,11 @@ from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
+from onco_gym.interfaces.arguments import EngineError, checked_seed
 from onco_gym.interfaces.decisions import LONGEST
-from onco_gym.interfaces.engine import (
-    Engine,
-    EngineError,
-    Outcome,
-    Seat,
-    Tallied,
-    checked_seed,
-    key_words,
-    make_engine,
-    stream_of,
-)
+from onco_gym.interfaces.engine import Engine, Outcome, Tallied, make_engine
 from onco_gym.interfaces.kinds import Encounter
+from onco_gym.interfaces.origins import Seat, key_words, stream_of
 from onco_gym.interfaces.packing import Layout
 from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show

@@ -15,17 +15,9 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
-from onco_gym.interfaces.engine import (
-    FIGURES,
-    Engine,
-    EngineError,
-    Seat,
-    Tallied,
-    at_once,
-    checked_seed,
-    make_engine,
-    seeds_from,
-)
+from onco_gym.interfaces.arguments import EngineError, checked_seed
+from onco_gym.interfaces.engine import FIGURES, Engine, Tallied, at_once, batch_first, make_engine
+from onco_gym.interfaces.origins import Seat, seeds_from
 from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
@@ -76,12 +68,15 @@ class _Tile:
     def step(self, tally: Tally, actions: Batch) -> tuple[Tally, Result]:
         """A step, and a new patient wherever an episode ended."""
         self._encounter, tally, self._seat, moved = self._engine.move(self._encounter, tally, self._seat, actions)
+        seen, mask = map(np.array, batch_first(moved.observation, moved.mask))
         figures = dict(zip(FIGURES, np.array(moved.figures), strict=True))
-        seen, mask = np.array(moved.observation), np.array(moved.mask)
         ended = np.flatnonzero(figures["terminated"] + figures["truncated"])
-        last = Last(ended, seen[ended], mask[ended])
-        first, others = ended[: self._some], ended[self._some :]
-        seen[first], mask[first] = np.asarray(moved.fresh)[: len(first)], np.asarray(moved.fresh_mask)[: len(first)]
+        count, others = min(len(ended), self._some), ended[self._some :]
+        last = Last(
+            ended,
+            np.concatenate([np.asarray(moved.last)[:count], seen[others]]),
+            np.concatenate([np.asarray(moved.last_mask)[:count], mask[others]]),
+        )
         for where, observation, possible, _ in self._readmitted(others):
             seen[where], mask[where] = observation, possible
         return tally, Result(seen, mask, figures, np.asarray(moved.options), last)

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from onco_gym.interfaces.engine import Engine, Origin
+from onco_gym.interfaces.engine import Engine
+from onco_gym.interfaces.origins import Origin
 from onco_gym.rewards import TERMS, Verdict, blend
 from onco_gym.simulator.admission import admit
 from onco_gym.simulator.chance import Sampled, Weighed, derived

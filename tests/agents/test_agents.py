@@ -7,7 +7,8 @@ from conftest import OTHERS_SLOW, interval, refuses
 from scipy.stats import spearmanr
 
 from onco_gym.agents import Agent, AgentError, ConstantAgent, GuidelineAgent, RandomAgent, load_agent, rollout
-from onco_gym.interfaces.engine import EngineError, make_engine
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import make_engine
 
 N = 4096
 

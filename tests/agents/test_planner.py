@@ -10,7 +10,8 @@ from onco_gym.agents.belief import Cloud
 from onco_gym.agents.planner import PlannerAgent
 from onco_gym.evaluation import evaluate
 from onco_gym.fairness import measure_divergence
-from onco_gym.interfaces.engine import Origin, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Origin
 from onco_gym.simulator.observation import diameter, observe
 
 

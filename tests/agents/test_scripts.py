@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import onco_gym as og
 from onco_gym.agents import EpisodesError, Script, engine_of, load_agent, play, read_stamp, scripts
-from onco_gym.interfaces.engine import Origin
+from onco_gym.interfaces.origins import Origin
 from onco_gym.interfaces.registry import KINDS
 from onco_gym.interfaces.stamp import StampError
 

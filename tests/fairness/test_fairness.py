@@ -12,7 +12,8 @@ from onco_gym.agents import AgentError, ConstantAgent, GuidelineAgent, RandomAge
 from onco_gym.fairness import BiasedAgent, FairnessError, audit_fairness, find_twins, measure_divergence
 from onco_gym.fairness.asking import jensen_shannon, moved
 from onco_gym.foundation.intervals import Z, mean_by_patient, standardised
-from onco_gym.interfaces.engine import EngineError, make_engine
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import make_engine
 from onco_gym.interfaces.stamp import StampError
 from onco_gym.patients import CausalGenerator
 

@@ -8,8 +8,10 @@ import pytest
 import onco_gym as og
 from onco_gym.agents import Script, load_agent, play
 from onco_gym.fairness import measure_divergence
+from onco_gym.interfaces.arguments import EngineError
 from onco_gym.interfaces.decisions import LONGEST
-from onco_gym.interfaces.engine import EngineError, Seat, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.rewards import TERMS
 from onco_gym.testing import sample
 

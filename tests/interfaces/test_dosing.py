@@ -16,7 +16,8 @@ from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose, 
 from onco_gym.cards import load_card
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.dosing import PAUSE
-from onco_gym.interfaces.engine import Seat, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.patients import CausalGenerator
 from onco_gym.simulator.observation import MINIMUM_MM, PROGRESSION
 

@@ -9,7 +9,9 @@ import pytest
 from conftest import refuses
 
 import onco_gym as og
-from onco_gym.interfaces.engine import EngineError, Seat, make_engine, seeds_from
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Seat, seeds_from
 from onco_gym.interfaces.registry import KINDS, UnknownEnvironmentError, environments, find_environment
 from onco_gym.interfaces.stamp import Stamp, StampError
 

@@ -7,7 +7,9 @@ from conftest import refuses
 
 import onco_gym as og
 from onco_gym.agents import engine_of, load_agent
-from onco_gym.interfaces.engine import EngineError, Seat, key_words, make_engine, stream_of
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Seat, key_words, stream_of
 
 SECRET = bytes(range(32))
 SHORT = {"horizon": 20, "terms": ("outcome",)}

@@ -15,7 +15,8 @@ from onco_gym.agents import Agent, AgentError, rollout
 from onco_gym.agents.workflow import Indications, WorkflowAgent
 from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import scenario
-from onco_gym.interfaces.engine import Seat, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Seat
 from onco_gym.interfaces.workflow import APPEAL, AWAITED, action_parts, observation_fields
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import CausalGenerator

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from onco_gym.interfaces.engine import EngineError, make_engine
+from onco_gym.interfaces.arguments import EngineError
+from onco_gym.interfaces.engine import make_engine
 from onco_gym.patients import SPLITS, CausalGenerator, draw_split
 from onco_gym.patients.splits import DONORS
 

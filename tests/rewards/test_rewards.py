@@ -14,7 +14,8 @@ from onco_gym.cards import load_card
 from onco_gym.cards.scenarios import params
 from onco_gym.fairness import BiasedAgent
 from onco_gym.foundation.units import WEEKS_PER_YEAR
-from onco_gym.interfaces.engine import Origin, Seat, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Origin, Seat
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards.carbon import carbon_kg

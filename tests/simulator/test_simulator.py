@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onco_gym.cards.scenarios import params, schedule
-from onco_gym.interfaces.engine import Origin, Seat, make_engine
+from onco_gym.interfaces.engine import make_engine
+from onco_gym.interfaces.origins import Origin, Seat
 from onco_gym.patients import CausalGenerator
 from onco_gym.rewards import Scene
 from onco_gym.rewards.outcome import outcome_term
