@@ -1,11 +1,14 @@
 """The planner: tries each regimen on simulated look-alikes of the patient and chooses the best.
 
 The look-alikes are a cloud of simulated patients (:mod:`onco_gym.agents.belief`) with the same history as the real one. Every
-regimen that can be given now is tried on all of them with the same chance. It is given until progression; then the guideline's
-first choices follow to the end of the horizon. The value is the environment's own reward without the fairness term, which does
-not belong to a single patient. The planner plans again when there is something to decide: at the first visit, at progression,
-when a test result arrives, or when a regimen can no longer be given. It does not reconsider a line that works at every scan:
-the estimates are noisy, and with many chances to leave a line, one would look good by mistake.
+regimen that can be given now is tried on all of them with the same chance. It is given until progression; then a base policy
+decides to the end of the horizon. The base policy is a learned one that is kept beside a shipped card, and the guideline's first
+choices for any other card. The value is the environment's own reward without the fairness term, which does not belong to a single
+patient. If no regimen is surely better, the planner does what the base policy would do.
+
+The planner plans again when there is something to decide: at the first visit, at progression, when a test result arrives, or when
+a regimen can no longer be given. It does not reconsider a line that works at every scan: the estimates are noisy, and with many
+chances to leave a line, one would look good by mistake.
 """
 
 import functools
@@ -17,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.belief import Cloud
+from onco_gym.agents.ppo import Layers, PpoAgent, forward
 from onco_gym.agents.protocol import AgentError
+from onco_gym.interfaces.decisions import LONGEST, is_decision_point
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import Hearing
 from onco_gym.rewards import blend
@@ -31,20 +36,28 @@ class PlannerAgent:
 
     Args:
         engine: the environment; its actions must be regimens.
+        base: the base policy; None for the guideline's first choices.
         cloud: simulated patients for each real one.
         tried: how many of them regimens are tried on: first for all regimens, then for the best :data:`FINALISTS`.
-        sure: how many standard errors better a regimen must be to replace the usual choice.
+        sure: how many standard errors better a regimen must be to replace the base policy's choice.
         seed: the same seed gives the same plans.
     """
 
     remembers = True
 
     def __init__(
-        self, engine: Engine, cloud: int = 96, tried: tuple[int, int] = (16, 96), sure: float = 1.0, seed: int = 0
+        self,
+        engine: Engine,
+        base: PpoAgent | None = None,
+        cloud: int = 96,
+        tried: tuple[int, int] = (16, 96),
+        sure: float = 1.0,
+        seed: int = 0,
     ) -> None:
         if engine.kind.name != "regimen":
             raise AgentError(f"the planner needs an environment whose actions are regimens, and {engine.id} is not one")
-        self._engine, self._tried, self._sure = engine, tried, sure
+        self._engine, self._base, self._tried, self._sure = engine, base, tried, sure
+        self._layers: Layers | None = None if base is None else jax.tree.map(jnp.asarray, base.layers)
         self._cloud = Cloud(engine, cloud, seed)
         self._known: NDArray[np.bool_] | None = None
 
@@ -56,14 +69,18 @@ class PlannerAgent:
         self._known = known
         can = mask[np.arange(len(mask)), np.maximum(seen.treatment, 0)] & (seen.treatment >= 0)
         steady = can & (seen.progressed < 0.5) & (seen.last == seen.treatment) & ~np.asarray(learned)
-        return np.where(steady, seen.treatment, self._planned(mask, np.flatnonzero(~steady)))
+        choice = self._guided(mask) if self._base is None else self._base.act(observation, mask)
+        return np.where(steady, seen.treatment, self._planned(mask, choice, np.flatnonzero(~steady)))
 
-    def _planned(self, mask: NDArray[np.bool_], which: NDArray[np.intp]) -> NDArray[np.int32]:
-        """(n,) the plan's choice for the patients ``which``; the usual choice for the others."""
+    def _guided(self, mask: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """(n,) the guideline's first choice; a drug holiday where it cannot be given."""
         assert self._cloud.journey is not None
+        first = np.asarray(_usual_of_first(self._engine, self._cloud.journey, self._cloud.size))
+        return np.where(mask[np.arange(len(mask)), first], first, self._engine.scenario.holiday)
+
+    def _planned(self, mask: NDArray[np.bool_], usual: NDArray[Any], which: NDArray[np.intp]) -> NDArray[np.int32]:
+        """(n,) the plan's choice for the patients ``which``; the ``usual`` choice (n,) for the others."""
         n = len(mask)
-        usual = np.asarray(_usual_of_first(self._engine, self._cloud.journey, self._cloud.size))
-        usual = np.where(mask[np.arange(n), usual], usual, self._engine.scenario.holiday)
         open_to = np.zeros_like(mask)
         open_to[which] = mask[which] & (mask[which].sum(1, keepdims=True) > 1)  # otherwise there is nothing to decide
         rough = self._values(open_to, self._tried[0]).mean(2)
@@ -90,13 +107,13 @@ class PlannerAgent:
             some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
             rows = (patient[some, None] * size + picked).astype(np.int32).reshape(-1)
             first = np.repeat(regimen[some], tried).astype(np.int32)
-            found = np.asarray(_tried(self._engine, self._cloud.journey, rows, first)).reshape(at_once, tried)
+            found = np.asarray(_tried(self._engine, self._layers, self._cloud.journey, rows, first)).reshape(at_once, tried)
             values[patient[some], regimen[some]] = found
         return values
 
 
 FINALISTS = 4
-"""Regimens that are tried on more patients, including the usual choice."""
+"""Regimens that are tried on more patients, including the base policy's choice."""
 LANES = 2048
 """Journeys simulated at once."""
 
@@ -119,28 +136,48 @@ class _Trial(NamedTuple):
 
     journey: Journey
     on: jax.Array  # (n,) bool: still on the regimen being tried
+    plan: jax.Array  # (n,) int32 the regimen of the last cycle
+    since: jax.Array  # (n,) cycles since the last decision; 0 where there is something to decide
     value: jax.Array  # (n,)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) -> jax.Array:
-    """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,)."""
+def _tried(engine: Engine, base: Layers | None, journey: Journey, rows: jax.Array, first: jax.Array) -> jax.Array:
+    """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,), followed by the policy ``base``."""
     scenario, params = engine.scenario, engine.params
     one = jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), journey)
     # The same chance for every regimen, but not the chance that the cloud has already lived through.
     one = one._replace(key=derived(one.key, jnp.uint32(0xA511E9B3)))
 
     def cycle(trial: _Trial) -> _Trial:
-        journey, on, value = trial
-        otherwise, hearing = usual(engine, journey)
-        after, events = step(scenario, params, journey, jnp.where(on, first, otherwise), draw=Weighed)
+        journey = trial.journey
+        guided, hearing = usual(engine, journey)
+        otherwise = guided if base is None else _chosen(engine, base, trial)
+        plan = jnp.where(trial.on, first, otherwise)
+        after, events = step(scenario, params, journey, plan, draw=Weighed)
         gained = blend(engine.weights, engine.personal(hearing, journey, after, events)[0])
         gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
-        on = on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
-        return _Trial(after, on, value + gained)
+        on = trial.on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
+        news = is_decision_point(params, journey.state, after.state, plan) | (trial.on & ~on) | (trial.since + 1 >= LONGEST)
+        return _Trial(after, on, plan, jnp.where(news, 0, trial.since + 1), trial.value + gained)
 
     def goes_on(trial: _Trial) -> jax.Array:
         state = trial.journey.state
         return jnp.any((state.cycle < engine.horizon) & (state.alive > 0.02))
 
-    return jax.lax.while_loop(goes_on, cycle, _Trial(one, jnp.ones(first.shape, bool), jnp.zeros(first.shape))).value
+    nothing = jnp.zeros(first.shape)
+    start = _Trial(one, jnp.ones(first.shape, bool), first, jnp.ones(first.shape, jnp.int32), nothing)
+    return jax.lax.while_loop(goes_on, cycle, start).value
+
+
+def _chosen(engine: Engine, base: Layers, trial: _Trial) -> jax.Array:
+    """(n,) the base policy's decisions where there is something to decide; otherwise what was given before.
+
+    Few journeys have something to decide in a cycle. Only they are looked at, half of all at the most; the others wait a cycle.
+    """
+    due = (trial.since == 0) & ~trial.on
+    where = jnp.nonzero(due, size=len(due) // 2, fill_value=len(due))[0]
+    some = jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), trial.journey)
+    seen, mask = engine.look(engine.kind.begin(engine, some))
+    best = jnp.argmax(jnp.where(mask.T, forward(base, seen.T), -jnp.inf), 1)
+    return trial.plan.at[where].set(best.astype(jnp.int32), mode="drop")

@@ -19,8 +19,8 @@ from onco_gym.cards.scenarios import Params
 from onco_gym.simulator.observation import allowed
 from onco_gym.simulator.state import State, either
 
-LONGEST = 8
-"""Cycles after which the next decision comes at the latest."""
+LONGEST = 17
+"""Cycles after which the next decision comes at the latest: a year, if a cycle takes three weeks."""
 RESPONDING = 0.7
 """RECIST: a response is a sum of diameters of at most this share of the line's baseline."""
 
