@@ -1,8 +1,8 @@
 """Beliefs about a patient: a particle filter, called a cloud, of simulated patients.
 
 At the first visit, and when a test result arrives, the cloud is filled with look-alikes: the patients nearest in everything that
-is known. In every cycle they receive the same treatment, each with its own chance. What the clinic sees (scans, toxicity, tests)
-is then set to what was observed. Members whose tumours do not fit the scan and the ctDNA are replaced by members that do. The
+is known. In every cycle they receive the same treatment, each with its own chance; look-alikes who come later first live through
+all of it. What the clinic sees (scans, toxicity, tests) is then set to what was observed. Members whose tumours do not fit the scan and the ctDNA are replaced by members that do. The
 cloud represents what remains unknown: the clones, the sensitivities and the growth rate.
 """
 
@@ -113,37 +113,40 @@ class Cloud:
         self._donors = _donors(engine)
         self.journey: Journey | None = None  # (..., n * size), each patient's cloud is contiguous
         self.seen: Sighting | None = None
+        self._first: Sighting | None = None  # each patient as first seen
+        self._given = np.zeros((engine.horizon, 0), np.int32)  # the regimen of every cycle since then
         self._turn = 0
 
     def update(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Sighting:
         """Update the clouds with an observation. Patients at cycle 0 are new; the others had the treatment that it shows."""
-        scenario = self.engine.scenario
-        same = self.seen is not None and len(self.seen.cycle) == len(observation)
-        seen = read(scenario, observation, mask, self.seen if same else None)
-        new = (seen.cycle == 0) | (not same)
-        if same and self.seen is not None:
-            # A test result needs new look-alikes. What treatment has done to the clones of the old ones is lost.
-            new |= (np.asarray(seen.known) & ~np.asarray(self.seen.known)).any(0)
-        self._turn += 1
-        key = self._keys(len(new) * self.size)
-        if same and self.journey is not None and not new.all():
-            journey = _carried(scenario, self.engine.params, self.journey, seen, key, self.size)
-            if new.any():
-                fresh = self._admitted(seen, key)
-                where = jnp.asarray(np.repeat(new, self.size))
-                journey = jax.tree.map(lambda a, b: jnp.where(where, a, b), fresh, journey)
+        scenario, n = self.engine.scenario, len(observation)
+        before = self.seen if self.seen is not None and len(self.seen.cycle) == n else None
+        seen = read(scenario, observation, mask, before)
+        first = np.ones(n, bool) if before is None else np.asarray(seen.cycle == 0)
+        new = first.copy()  # whose cloud is filled
+        if before is None or self._first is None:
+            self._first, self._given = seen, np.zeros((self.engine.horizon, n), np.int32)
         else:
-            journey = self._admitted(seen, key)
-        self.journey, self.seen = journey, seen
+            new |= (np.asarray(seen.known) & ~np.asarray(before.known)).any(0)
+            self._first = jax.tree.map(lambda a, b: np.where(first, a, b), seen, self._first)
+            cycles = np.arange(self.engine.horizon)[:, None]
+            since = (cycles >= np.asarray(before.cycle)) & (cycles < np.asarray(seen.cycle))
+            self._given = np.where(since, np.maximum(seen.last, 0), self._given).astype(np.int32)
+        self._turn += 1
+        key, journey = self._keys(n * self.size), self.journey
+        if new.any() or journey is None:
+            rows = self._donors.nearest(seen, self.size)
+            known = self._first._replace(known=seen.known, shown=seen.shown)
+            patient = self._donors.patients(rows.reshape(-1))
+            fresh = _begun(scenario, self.engine.params, patient, known, key, self.size)
+            where = jnp.asarray(np.repeat(new, self.size))
+            journey = fresh if new.all() or journey is None else jax.tree.map(lambda a, b: jnp.where(where, a, b), fresh, journey)
+        self.journey = _carried(scenario, self.engine.params, journey, seen, self._given, key, self.size)
+        self.seen = seen
         return seen
 
     def _keys(self, count: int) -> jax.Array:
         return numbered(jnp.arange(count, dtype=jnp.uint32), jnp.uint32((self.seed * 0x9E3779B9 + self._turn) & 0xFFFFFFFF))
-
-    def _admitted(self, seen: Sighting, key: jax.Array) -> Journey:
-        rows = self._donors.nearest(seen, self.size)
-        patient = self._donors.patients(rows.reshape(-1))
-        return _begun(self.engine.scenario, self.engine.params, patient, seen, key, self.size)
 
 
 class _Donors:
@@ -207,15 +210,19 @@ def _begun(scenario: Scenario, params: Params, patient: Patient, seen: Sighting,
     return _clothed(params, Journey(patient, state, key), seen)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 5))
-def _carried(scenario: Scenario, params: Params, journey: Journey, seen: Sighting, key: jax.Array, size: int) -> Journey:
-    """The cloud at the next visit, after the treatment that was given since the last one."""
+@functools.partial(jax.jit, static_argnums=(0, 6))
+def _carried(
+    scenario: Scenario, params: Params, journey: Journey, seen: Sighting, given: jax.Array, key: jax.Array, size: int
+) -> Journey:
+    """The cloud at a visit, after the treatment ``given`` (horizon, n) since it was last seen."""
     n = seen.cycle.shape[0]
     wide = _repeated(seen, size)
     before, journey = journey.state, journey._replace(key=key)
+    lived = jnp.repeat(given, size, axis=1)
 
     def cycle(state: State) -> State:
-        after, _ = step(scenario, params, journey._replace(state=state), jnp.maximum(wide.last, 0))
+        regimen = jnp.take_along_axis(lived, state.cycle[None], axis=0, mode="clip")[0]
+        after, _ = step(scenario, params, journey._replace(state=state), regimen)
         return jax.tree.map(lambda old, new: jnp.where(state.cycle < wide.cycle, new, old), state, after.state)
 
     state = jax.lax.while_loop(lambda state: jnp.any(state.cycle < wide.cycle), cycle, before)

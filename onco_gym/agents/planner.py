@@ -137,7 +137,8 @@ class _Trial(NamedTuple):
     journey: Journey
     on: jax.Array  # (n,) bool: still on the regimen being tried
     plan: jax.Array  # (n,) int32 the regimen of the last cycle
-    since: jax.Array  # (n,) cycles since the last decision; 0 where there is something to decide
+    since: jax.Array  # (n,) cycles since the last decision
+    due: jax.Array  # (n,) bool: there is something to decide
     value: jax.Array  # (n,)
 
 
@@ -152,32 +153,33 @@ def _tried(engine: Engine, base: Layers | None, journey: Journey, rows: jax.Arra
     def cycle(trial: _Trial) -> _Trial:
         journey = trial.journey
         guided, hearing = usual(engine, journey)
-        otherwise = guided if base is None else _chosen(engine, base, trial)
+        otherwise, waits = (guided, jnp.zeros_like(trial.due)) if base is None else _chosen(engine, base, trial)
         plan = jnp.where(trial.on, first, otherwise)
         after, events = step(scenario, params, journey, plan, draw=Weighed)
         gained = blend(engine.weights, engine.personal(hearing, journey, after, events)[0])
         gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
         on = trial.on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
-        news = is_decision_point(params, journey.state, after.state, plan) | (trial.on & ~on) | (trial.since + 1 >= LONGEST)
-        return _Trial(after, on, plan, jnp.where(news, 0, trial.since + 1), trial.value + gained)
+        since = jnp.where(trial.due, 1, trial.since + 1)
+        news = is_decision_point(params, journey.state, after.state, plan) | (since >= LONGEST)
+        return _Trial(after, on, plan, since, ~on & (news | trial.on | waits), trial.value + gained)
 
     def goes_on(trial: _Trial) -> jax.Array:
         state = trial.journey.state
         return jnp.any((state.cycle < engine.horizon) & (state.alive > 0.02))
 
-    nothing = jnp.zeros(first.shape)
-    start = _Trial(one, jnp.ones(first.shape, bool), first, jnp.ones(first.shape, jnp.int32), nothing)
+    yes, zero = jnp.ones(first.shape, bool), jnp.zeros(first.shape, jnp.int32)
+    start = _Trial(one, yes, first, zero, ~yes, jnp.zeros(first.shape))
     return jax.lax.while_loop(goes_on, cycle, start).value
 
 
-def _chosen(engine: Engine, base: Layers, trial: _Trial) -> jax.Array:
-    """(n,) the base policy's decisions where there is something to decide; otherwise what was given before.
+def _chosen(engine: Engine, base: Layers, trial: _Trial) -> tuple[jax.Array, jax.Array]:
+    """((n,) the base policy's decisions where there is something to decide and else the plan, (n,) bool who has to wait).
 
-    Few journeys have something to decide in a cycle. Only they are looked at, half of all at the most; the others wait a cycle.
+    Few journeys have something to decide in a cycle. Only they are looked at, half of all at the most.
     """
-    due = (trial.since == 0) & ~trial.on
-    where = jnp.nonzero(due, size=len(due) // 2, fill_value=len(due))[0]
+    n = len(trial.due)
+    where = jnp.nonzero(trial.due, size=n // 2, fill_value=n)[0]
     some = jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), trial.journey)
     seen, mask = engine.look(engine.kind.begin(engine, some))
-    best = jnp.argmax(jnp.where(mask.T, forward(base, seen.T), -jnp.inf), 1)
-    return trial.plan.at[where].set(best.astype(jnp.int32), mode="drop")
+    best = jnp.argmax(jnp.where(mask.T, forward(base, seen.T), -jnp.inf), 1).astype(jnp.int32)
+    return trial.plan.at[where].set(best, mode="drop"), trial.due.at[where].set(False, mode="drop")
