@@ -60,22 +60,18 @@ def described(name, *sizes):
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)
 
 
-def model(nodes, tensors=(), version=17, **graph):
+def file(nodes, tensors=(), version=17, more=b"", output=(), **graph):
     """A policy that answers with nothing but zeros, and computes ``nodes`` beside."""
-    graph = {"input": [described("observation", "n", FEATURES)], "output": [], **graph}
-    nodes = [node("MatMul", "observation,weights", "scores"), *nodes]
-    weights = numbers("weights", np.zeros((FEATURES, ANSWERS)))
-    outputs = [described("scores", "n", ANSWERS), *graph.pop("output")]
-    made = onnx.GraphProto(name="policy", node=nodes, initializer=[weights, *tensors], output=outputs, **graph)
-    return onnx.ModelProto(ir_version=8, graph=made, opset_import=[helper.make_opsetid("", version)])
+    graph = {"name": "policy", "input": [described("observation", "n", FEATURES)], **graph}
+    graph["node"] = [node("MatMul", "observation,weights", "scores"), *nodes]
+    graph["initializer"] = [numbers("weights", np.zeros((FEATURES, ANSWERS))), *tensors]
+    made = onnx.GraphProto(output=[described("scores", "n", ANSWERS), *output], **graph)
+    imports = [helper.make_opsetid("", version)]
+    return onnx.ModelProto(ir_version=8, graph=made, opset_import=imports).SerializeToString() + more
 
 
-def file(*parts, more=b"", **options):
-    return model(*parts, **options).SerializeToString() + more
-
-
-def changed(content, **fields):
-    """A message with some fields set to others."""
+def with_more(content, **fields):
+    """A message with more fields."""
     made = type(content)()
     made.CopyFrom(content)
     made.MergeFrom(type(content)(**fields))
@@ -178,10 +174,10 @@ DAMAGED = {
     "no end": file([])[:-1],
     "nothing": b"",
     "no graph": onnx.ModelProto(ir_version=8, opset_import=[helper.make_opsetid("", 17)]).SerializeToString(),
-    "setting twice": file([changed(ELU, attribute=ELU.attribute)]),
-    "setting of two kinds": file([changed(node("Elu", "observation", "a"), attribute=[changed(ELU.attribute[0], s=b"1")])]),
+    "setting twice": file([with_more(ELU, attribute=ELU.attribute)]),
+    "setting of two kinds": file([with_more(node("Elu", "observation", "a"), attribute=[with_more(ELU.attribute[0], s=b"1")])]),
     "setting that the operator does not have": file([node("Relu", "observation", "a", alpha=1.0)]),
-    "setting of a function": file([changed(RELU, attribute=[onnx.AttributeProto(name="alpha", ref_attr_name="b", type=1)])]),
+    "setting of a function": file([with_more(RELU, attribute=[onnx.AttributeProto(name="alpha", ref_attr_name="b", type=1)])]),
     "two arrays of one name": file([], [whole("one", 1), whole("one", 2)]),
     "array of the name of a result": file([RELU], [whole("a", 1)]),
     "two results of one name": file([RELU, RELU]),
