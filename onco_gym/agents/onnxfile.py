@@ -1,4 +1,4 @@
-"""Policies as ONNX files, the safe exchange format: read, checked and written here, without the onnx package.
+"""Policies as ONNX files, the safe exchange format.
 
 A policy file takes ``observation`` (n, F) float32. It returns ``scores`` (n, mask size) float32; for each part of the action,
 the choice with the highest score that the mask allows is taken. For dosing it returns ``action`` (n, D) float32, clipped to
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.observations import Masks, Observations
-from onco_gym.agents.onnx_check import Model, sealed, unsealed
+from onco_gym.agents.onnx_check import Model, package, sealed, unsealed
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
-LARGEST = 64 * 2**20
-"""Bytes that a policy file may have; larger files are refused."""
+LARGEST = 8 * 2**20
+"""Bytes that a policy file may have; larger files are refused. Reading a hostile file takes up to a hundred times its size."""
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "elu": "Elu", "sigmoid": "Sigmoid", "softplus": "Softplus"}
 """Activations of :func:`save_mlp_onnx`, and their ONNX operators."""
 _OPSET, _IR = 17, 8
@@ -53,13 +53,13 @@ class OnnxAgent:
         self._name = "the policy" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
         if len(content) > LARGEST:
-            raise AgentError(f"{self._name} has {len(content)} bytes, expected at most {LARGEST}")
+            raise AgentError(f"{self._name} has too many bytes, expected at most {LARGEST}")
         self._parts, self._output = tuple(engine.kind.parts.values()), output(engine)
         self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
         self._model, self._fits = Model(content, self._name), dict[tuple[int, ...], bool]()
         self.metadata = {key: value for key, value in self._model.metadata.items() if key != "sha256"}
         self._check_shape(engine.id)
-        self._session = _session(content, self._name)
+        self._session = _session(self._model.content, self._name)
         for n in (1, 3):
             self.scores(np.zeros((n, self._features), np.float32))
 
@@ -73,7 +73,7 @@ class OnnxAgent:
         if not len(batch):
             return np.zeros((0, self._size), np.float32)
         if batch.shape not in self._fits:
-            self._fits[batch.shape] = self._model.fits(batch.shape)
+            self._fits[batch.shape] = self._model.fits({"observation": batch.shape})
         if not self._fits[batch.shape]:
             return np.concatenate([self.scores(half) for half in np.array_split(batch, 2)])
         try:
@@ -96,14 +96,14 @@ class OnnxAgent:
         inputs, outputs = self._model.inputs, self._model.outputs
         if list(inputs) != ["observation"] or self._output not in outputs:
             expected = f"{environment} needs input 'observation' and output {self._output!r}"
-            raise AgentError(f"{self._name} takes {list(inputs)} and returns {list(outputs)}: {expected}")
+            raise AgentError(f"{self._name} takes {list(inputs)} and returns {outputs}: {expected}")
         kind, shape = inputs["observation"]
         if kind != "float32" or shape is None or len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != self._features):
             expected = f"{environment} gives float32 of shape (n, {self._features})"
             raise AgentError(f"{self._name} takes {kind} of shape {shape}: {expected}")
         if isinstance(shape[0], int):
             raise AgentError(f"{self._name} takes batches of {shape[0]} only, expected a batch axis of free size")
-        self._model.fits((1, self._features))
+        self._model.fits({"observation": (1, self._features)})
         made_for = self.metadata.get("environment", environment)
         if made_for != environment:
             warnings.warn(f"{self._name} was made for {made_for} but is used on {environment}", stacklevel=3)
@@ -182,32 +182,36 @@ def written(operators: Sequence[Operator], engine: Engine, normalisation: Normal
         before += [Operator("Sub", (normalisation.mean,)), Operator("Div", (normalisation.std,))]
         if normalisation.clip is not None:
             before.append(Operator("Clip", (-normalisation.clip, normalisation.clip)))
-    last, graph, steps = "observation", b"", [*before, *operators]
-    for index, operator in enumerate(steps):
-        given = [f"numbers_{index}_{place}" for place in range(len(operator.numbers))]
-        result = output(engine) if index == len(steps) - 1 else f"step_{index}"
-        graph += _field(1, _node(operator, [last, *given], result))
-        graph += b"".join(_field(5, _tensor(*pair)) for pair in zip(given, operator.numbers, strict=True))
+    onnx, last, nodes, numbers = package(), "observation", [], []
+    for index, operator in enumerate(steps := [*before, *operators]):
+        arrays = [np.asarray(one, np.float32) for one in operator.numbers]
+        numbers += (given := [onnx.numpy_helper.from_array(one, f"numbers_{index}_{place}") for place, one in enumerate(arrays)])
+        names, result = [last, *(one.name for one in given)], output(engine) if index == len(steps) - 1 else f"step_{index}"
+        settings = {name: float(value) for name, value in operator.settings.items()}
+        nodes.append(onnx.helper.make_node(operator.name, names, [result], **settings))
         last = result
-    graph += _field(2, b"policy")
-    graph += _field(11, _value("observation", len(engine.kind.fields))) + _field(12, _value(last, engine.kind.mask_size))
-    model = _field(1, _IR) + _field(7, graph) + _field(8, _field(1, b"") + _field(2, _OPSET))
-    return labelled(model, engine)
+    sizes = {"observation": len(engine.kind.fields), last: engine.kind.mask_size}
+    ends = [[onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])] for name, size in sizes.items()]
+    graph = onnx.helper.make_graph(nodes, "policy", *ends, numbers)
+    model = onnx.helper.make_model(graph, ir_version=_IR, opset_imports=[onnx.helper.make_opsetid("", _OPSET)])
+    return labelled(model.SerializeToString(), engine)
 
 
 def labelled(model: bytes, engine: Engine) -> bytes:
-    """An ONNX file with its producer, its environment and a checksum. Where a field is repeated, the last one counts."""
+    """An ONNX file with its producer, its environment and a checksum."""
+    onnx = package()
     labels = {"environment": engine.id, "card_digest": engine.scenario.digest, "onco_gym": __version__}
-    pairs = (_field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in labels.items())
-    return sealed(unsealed(model) + _field(2, NAMESPACE.encode()) + _field(3, __version__.encode()) + b"".join(pairs))
+    made = onnx.ModelProto.FromString(unsealed(model))
+    made.producer_name, made.producer_version = NAMESPACE, __version__
+    onnx.helper.set_model_props(made, {one.key: one.value for one in made.metadata_props} | labels)
+    return sealed(made.SerializeToString(deterministic=True))
 
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
         raise AgentError(f"there is no policy file {str(path)!r}")
-    if path.stat().st_size > LARGEST:
-        raise AgentError(f"{path} has {path.stat().st_size} bytes, expected at most {LARGEST}")
-    return path.read_bytes()
+    with path.open("rb") as file:
+        return file.read(LARGEST + 1)
 
 
 def _session(content: bytes, name: str) -> Any:
@@ -228,38 +232,3 @@ def _session(content: bytes, name: str) -> Any:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def _field(number: int, value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        return _packed(number << 3) + _packed(value)
-    return _packed(number << 3 | 2) + _packed(len(value)) + value
-
-
-def _packed(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _tensor(name: str, numbers: Any) -> bytes:
-    values = np.asarray(numbers, "<f4")
-    sizes = b"".join(_field(1, size) for size in values.shape)
-    return sizes + _field(2, 1) + _field(8, name.encode()) + _field(9, values.tobytes())
-
-
-def _node(operator: Operator, inputs: Sequence[str], result: str) -> bytes:
-    text = b"".join(_field(1, name.encode()) for name in inputs) + _field(2, result.encode()) + _field(4, operator.name.encode())
-    for name, value in operator.settings.items():
-        number = _packed(2 << 3 | 5) + np.float32(value).tobytes()
-        text += _field(5, _field(1, name.encode()) + number + _field(20, 1))
-    return text
-
-
-def _value(name: str, width: int) -> bytes:
-    """A float32 array of shape (n, width)."""
-    shape = _field(1, _field(2, b"n")) + _field(1, _field(1, width))
-    return _field(1, name.encode()) + _field(2, _field(1, _field(1, 1) + _field(2, shape)))

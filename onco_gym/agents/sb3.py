@@ -227,10 +227,8 @@ def _trace(agent: Sb3Agent, path: Path, engine: Engine) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(agent.network, (example,), str(path), opset_version=17, dynamo=False, **names)
-    except Exception as error:  # torch raises many kinds, also if the onnx package is missing
-        raise AgentError(
-            f"torch cannot write this network ({_line(error)}); custom layers need the onnx package: pip install onnx"
-        ) from None
+    except Exception as error:  # torch raises many kinds
+        raise AgentError(f"torch cannot write this network: {_line(error)}") from None
 
 
 def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:

@@ -184,7 +184,7 @@ def test_without_sb3_the_error_says_what_to_install(monkeypatch):
 
 
 def test_importing_agents_imports_no_torch():
-    code = "import sys, onco_gym, onco_gym.agents; print({'torch', 'stable_baselines3', 'onnxruntime'} & {*sys.modules})"
+    code = "import sys, onco_gym, onco_gym.agents; print({'torch', 'stable_baselines3', 'onnx', 'onnxruntime'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
 
