@@ -2,8 +2,9 @@
 
 At the first visit, and when a test result arrives, the cloud is filled with look-alikes: the patients nearest in everything that
 is known. In every cycle they receive the same treatment, each with its own chance; look-alikes who come later first live through
-all of it. What the clinic sees (scans, toxicity, tests) is then set to what was observed. Members whose tumours do not fit the scan and the ctDNA are replaced by members that do. The
-cloud represents what remains unknown: the clones, the sensitivities and the growth rate.
+all of it. What the clinic sees (scans, toxicity, tests) is then set to what was observed. Members whose tumours do not fit the
+scan and the ctDNA are replaced by members that do. The cloud represents what remains unknown: the clones, the sensitivities and
+the growth rate.
 """
 
 import functools
