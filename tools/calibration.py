@@ -61,13 +61,12 @@ def worst(rows: list[Reproduction]) -> str:
     found = []
     for row in rows:
         label = f"{row.arm.trial}, {row.arm.protocol.split('>')[0].strip()}"
-        for name, times in (("pfs", row.result.progression_free), ("os", row.result.overall)):
-            published = getattr(row.arm, f"{name}_months")
-            error = relative_error(published, times)
+        for name, title in (("pfs_months", "median PFS"), ("os_months", "median OS")):
+            median = row.figures.get(name)
+            error = relative_error(*median) if median else None
             if error is not None:
                 size = abs(np.log1p(max(error, -0.95))) / 0.15
-                median = side_by_side(times.median().value, published, ".1f")
-                found.append((size, f"{label}: median {name.upper()} {median} months"))
+                found.append((size, f"{label}: {title} {side_by_side(*median, '.1f')} months"))
         rates = ("response", row.arm.response, row.result.response.value), ("grade 3+", row.arm.grade3, row.result.grade3.value)
         for name, published, seen in (*rates, *row.landmarks()):
             if published is not None:
