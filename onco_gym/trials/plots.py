@@ -54,8 +54,7 @@ def kaplan_meier(result: TrialResult, title: str) -> Any:
             shown = f"{median:.1f} months" if np.isfinite(median) else "not reached"
             label = f"{arm.name}: {shown}"
             if index < len(ratios) and np.isfinite(ratios[index].value):
-                ratio = ratios[index]
-                label += f"; HR {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                label += f"; HR {ratios[index]:.2f}"
             draw_curve(axes, times, result.months, label, COLOURS[index % len(COLOURS)])
             for tick in ticks:
                 count = int((times.months >= tick).sum())
