@@ -157,7 +157,7 @@ class _Builder:
     def _start(self, before: Visit, name: str, new_line: bool) -> None:
         """Note a treatment that begins at visit ``before``."""
         reasons = self._reasons(before, name, new_line)
-        source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
+        source = self._source(reasons[0].rule) if reasons else SIMULATION
         treatment = self._note("treatment", name, self._regimens[name].title, before.cycle, source)
         for finding in dict.fromkeys(key for reason in reasons for key in self._findings(reason)):
             self._cause(finding, treatment)
@@ -245,7 +245,7 @@ class _Builder:
         for test in fresh:
             self._note("test", test.name, test.title, visit.cycle, self._source(test))
         for name in present:
-            variable, _ = self._evidence.variable_of(name)
+            variable, _ = self._evidence.alterations[name]
             shown = variable.observed and not (isinstance(variable, Derived) and self._evidence.implied_by(name))
             arrived = variable.test in [test.name for test in fresh] if variable.test else before is None
             if shown and arrived:
@@ -260,7 +260,7 @@ class _Builder:
                 continue
             label = f"{RESISTANCE}{clone.title}"
             key = self._note("biomarker", clone.name, label, visit.cycle, self._source(clone), value=1.0)
-            if self._treatment and self._evidence.known_resistant(clone.name, self._treatment).escapes:
+            if self._treatment and any(clone.resistance.get(name, 0) > 0 for name in self._regimens[self._treatment].kill):
                 self._cause(self._latest[f"treatment:{self._treatment}"], key)
                 escaping.append(key)
         return escaping

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Params, params
-from onco_gym.knowledge.evidence import RESISTANT
-from onco_gym.knowledge.plausibility import NO_TARGET
+from onco_gym.knowledge.plausibility import NO_TARGET, RESISTANT
 from onco_gym.trials.arms import Candidates
 
 Path = tuple[str | int, ...]
