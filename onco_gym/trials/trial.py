@@ -1,6 +1,6 @@
 """Run a trial: arms side by side in one population, with intervals for chance and for uncertain figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,6 +32,10 @@ MULTIPLIED = np.array([name.endswith(("months", "ratio")) for name in (*FIGURES,
 SHARES = np.array([name not in ("pfs_months", "os_months", "qalys", *RATIOS) for name in (*FIGURES, *RATIOS)])
 
 
+Bounds = dict[str, tuple[float, float]]
+"""Figures to intervals."""
+
+
 @dataclass(frozen=True, eq=False)
 class TrialResult:
     """The result of a trial.
@@ -57,8 +61,8 @@ class TrialResult:
     arms: tuple[ArmResult, ...]
     pfs_hazard_ratios: tuple[Interval, ...]
     os_hazard_ratios: tuple[Interval, ...]
-    uncertainty: tuple[dict[str, tuple[float, float]], ...]
-    ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
+    uncertainty: tuple[Bounds, ...]
+    ratio_uncertainty: tuple[Bounds, ...]
 
     def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Interval, ...]:
         """Hazard ratio of each arm except the last, against the last. :attr:`included` says what the intervals include."""
@@ -124,25 +128,15 @@ def run_trial(
         "pfs_hazard_ratio": [hazard_ratio(arm.progression_free, last.progression_free) for arm in others],
         "os_hazard_ratio": [hazard_ratio(arm.overall, last.overall) for arm in others],
     }
-    figures: list[dict[str, tuple[float, float]]] = [{} for _ in arms]
-    ratios: list[dict[str, tuple[float, float]]] = [{} for _ in others]
+    figures: list[Bounds] = [{} for _ in arms]
+    ratios: list[Bounds] = [{} for _ in others]
     if ensemble:
         few = min(n, FEW)
         own, *members = (_points(results(one, few)) for one in (params(card), *ensemble))
         rng = np.random.default_rng([seed, 23])
         chance = np.stack([_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)])
-        spread = np.sort(np.concatenate([_moved(own, member, chance) for member in members]), axis=0)
-        bounds = np.stack([spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))], _points(arms)])
-        for i, (arm, rows) in enumerate(zip(arms, bounds.reshape(3, len(arms), -1).transpose(1, 2, 0).tolist(), strict=True)):
-            found = dict(zip((*FIGURES, *RATIOS), rows, strict=True))
-            for name, one in arm.estimates().items():
-                # Never narrower than chance: if few patients all respond, resampling them shows no spread.
-                figures[i][name] = min(found[name][0], one.low), max(found[name][1], one.high)
-            for name in RATIOS if i < len(others) else ():
-                value, (low, high, fast) = exact[name][i].value, found[name]
-                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
-                    # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
-                    ratios[i][name] = low * value / fast, high * value / fast
+        spread = np.concatenate([_moved(own, member, chance) for member in members])
+        figures, ratios = _bounds(arms, exact, spread)
     return TrialResult(
         card=card.id,
         digest=digest(card),
@@ -157,6 +151,33 @@ def run_trial(
         uncertainty=tuple(figures),
         ratio_uncertainty=tuple(ratios),
     )
+
+
+def _bounds(
+    arms: Sequence[ArmResult], exact: Mapping[str, Sequence[Interval]], spread: NDArray[np.float64]
+) -> tuple[list[Bounds], list[Bounds]]:
+    """95% intervals of the figures of each arm, and of the hazard ratios of each but the last.
+
+    Args:
+        arms: the arms.
+        exact: their hazard ratios, by name.
+        spread: (draws, values) figures in the order of :func:`_points`.
+    """
+    spread = np.sort(spread, axis=0)
+    low_high_own = np.stack([spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))], _points(arms)])
+    figures: list[Bounds] = []
+    ratios: list[Bounds] = [{} for _ in arms[:-1]]
+    for i, rows in enumerate(low_high_own.reshape(3, len(arms), -1).transpose(1, 2, 0).tolist()):
+        found = dict(zip((*FIGURES, *RATIOS), rows, strict=True))
+        # Never narrower than chance: if few patients all respond, resampling them shows no spread.
+        chance = arms[i].estimates()
+        figures.append({name: (min(found[name][0], one.low), max(found[name][1], one.high)) for name, one in chance.items()})
+        for name in RATIOS if i < len(ratios) else ():
+            value, (low, high, own) = exact[name][i].value, found[name]
+            if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
+                # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
+                ratios[i][name] = low * value / own, high * value / own
+    return figures, ratios
 
 
 def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
