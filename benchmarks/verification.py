@@ -156,10 +156,8 @@ def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) ->
     worth["hindsight"] = late.value
     rows = {}
     for name, value in worth.items():
-        level, gain = mean(value), mean(value - worth["guideline"])
-        rows[name] = {"value": level.value, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
-    learning = mean(worth["planner"] - worth["plan on what is known"])
-    over = {"value": learning.value, "low": learning.low, "high": learning.high}
+        rows[name] = {"value": mean(value).value, **gained(value - worth["guideline"])}
+    over = mean(worth["planner"] - worth["plan on what is known"])._asdict()
     plan = planned(engine, more, seed)
     drawn = planned(engine, many, seed, "drawn")
     return {"patients": n, "agents": rows, "planner_over_open_loop": over, "plan": plan, "plan_over_draws": drawn}
@@ -176,9 +174,13 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
     guided = filled(engine, play(engine, load_agent(engine, "guideline"), many.origin).given)
     both = np.repeat(plans.decisions, DRAWS, 1), guided
     had, usual = (value_of(engine, many, one, "sampled").reshape(n, DRAWS).mean(1) for one in both)
-    gain = mean(had - usual)
     levels = {"looked_for": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
-    return {"patients": n, **levels, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
+    return {"patients": n, **levels, **gained(had - usual)}
+
+
+def gained(difference: Floats) -> dict[str, float]:
+    """The mean gain and its 95% interval."""
+    return dict(zip(("gain", "gain_low", "gain_high"), mean(difference), strict=True))
 
 
 def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:

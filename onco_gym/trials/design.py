@@ -22,6 +22,8 @@ from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
+WEIGHTS = (1.0, 0.25, 0.25)
+"""Weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total score."""
 SMALLEST_GROUP = 0.03
 """A protected group with a smaller share of the patients is too small to judge."""
 
@@ -61,15 +63,7 @@ class Score:
     dominated: bool = False
 
 
-def score(
-    card: Card,
-    candidate: Candidate,
-    control: str,
-    n: int = 500,
-    seed: int = 0,
-    months: float = 60.0,
-    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
-) -> Score:
+def score(card: Card, candidate: Candidate, control: str, n: int = 500, seed: int = 0, months: float = 60.0) -> Score:
     """Score a candidate against the protocol ``control``. Both arms have the same patients and chance.
 
     Args:
@@ -79,7 +73,6 @@ def score(
         n: patients enrolled per arm.
         seed: same seed, same score.
         months: follow-up.
-        weights: weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
     """
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
@@ -87,7 +80,7 @@ def score(
     gain = treated.quality - simulated_arm(card, figures, setting, control, n, seed, months).quality
     diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
     efficacy, safety = mean(gain), rate(~treated.severe)
-    total = float(np.dot(weights, (efficacy.value, safety.value, diversity)))
+    total = float(np.dot(WEIGHTS, (efficacy.value, safety.value, diversity)))
     return Score(candidate, n, efficacy, safety, diversity, least, total)
 
 
@@ -129,7 +122,6 @@ def optimise(
     n: int = 1600,
     seed: int = 0,
     months: float = 60.0,
-    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
     progress: Progress = silent,
 ) -> list[Score]:
     """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
@@ -146,7 +138,7 @@ def optimise(
         patients = max(100, n // 2 ** (rounds - 1 - turn))
         scores = []
         for number, candidate in enumerate(standing):
-            scores.append(score(card, candidate, control, patients, seed, months, weights))
+            scores.append(score(card, candidate, control, patients, seed, months))
             progress(f"candidates, round {turn + 1} of {rounds}", number + 1, len(standing))
         scores.sort(key=lambda one: -one.total)
         keep = 0 if turn == rounds - 1 else math.ceil(len(scores) / 2)  # after the last round all are ranked

@@ -12,6 +12,7 @@ from onco_gym.foundation.pages import COLOURS, NOTE, colour, figure, section, ta
 from onco_gym.interfaces.engine import Engine
 from onco_gym.verification.scoring import LEVEL, Verification
 
+VALUES = ("value", "best", "regret", "achieved", "hindsight", "deviation")
 SHOWN = 8
 """Episodes drawn by default: those that lost most."""
 
@@ -45,18 +46,14 @@ def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
     names = engine.scenario.regimens
     episodes = []
     for i, length in enumerate(found.record.lengths):
+        values = {name: _number(getattr(found, name)[i]) for name in VALUES}
         episodes.append(
             {
                 "patient": i,
-                "value": _number(found.value[i]),
-                "best": _number(found.best[i]),
-                "regret": _number(found.regret[i]),
+                **values,
                 "regret_interval": [_number(x) for x in found.regret_interval[:, i]],
                 "weeks_lost": _number(found.weeks[i], 2),
                 "weeks_lost_interval": [_number(x, 2) for x in found.weeks_interval[:, i]],
-                "achieved": _number(found.achieved[i]),
-                "hindsight": _number(found.hindsight[i]),
-                "deviation": _number(found.deviation[i]),
                 "accepted": found.accepted[:length, i].astype(int).tolist(),
                 "suspicion_nats": _number(found.suspicion[i], 2),
                 "flagged": bool(found.flagged[i]),
