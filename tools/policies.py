@@ -67,8 +67,8 @@ def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episo
         codes = one.verdicts[one.verdicts >= 0]
         shares.append([f"{np.mean(codes == code):.0%}" for code in range(len(VERDICTS))])
     figures = [
-        ("return", f"{run.returns.mean():.2f}", f"{other.returns.mean():.2f}", paired(run.returns, other.returns)),
-        ("quality-adjusted years", f"{run.terms['outcome'].mean():.2f}", f"{other.terms['outcome'].mean():.2f}", paired(gain, 0)),
+        ("return", *_pair(run.returns, other.returns)),
+        ("quality-adjusted years", *_pair(run.terms["outcome"], other.terms["outcome"])),
         ("months lived", *_pair(run.weeks / WEEKS_PER_MONTH, other.weeks / WEEKS_PER_MONTH)),
         ("cycles without treatment", *_pair(_idle(engine, run), _idle(engine, other))),
         ("lines of treatment", *_pair(_lines(engine, run), _lines(engine, other))),

@@ -279,14 +279,10 @@ class _Builder:
             self._cause(scan, progression)
             for marker in markers:
                 self._cause(marker, progression)
-        elif self._responds(visit) and "outcome:response" not in self._latest:
+        elif self._line and not visit.progressed and (visit.change or 0.0) <= RESPONSE and "outcome:response" not in self._latest:
             response = self._note_outcome("response", "Response", visit.cycle)
             self._cause(scan, response)
             self._cause(self._latest.get(f"treatment:{self._treatment}"), response)
-
-    def _responds(self, visit: Visit) -> bool:
-        on_treatment = self._line > 0 and not visit.progressed
-        return on_treatment and visit.change is not None and visit.change <= RESPONSE
 
     def _note_outcome(self, name: str, label: str, cycle: int) -> str:
         return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)
