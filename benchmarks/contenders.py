@@ -22,6 +22,8 @@ OURS_SINGLE, OURS_VECTOR, OURS_SCAN = "onco_gym single", f"onco_gym vector x{N:,
 ALL_SINGLE, ALL_VECTOR, ALL_SCAN = (f"{name}, four terms" for name in (OURS_SINGLE, OURS_VECTOR, OURS_SCAN))
 ICU, CARTPOLE, CARTPOLE_VECTOR = "ICU-Sepsis single", "CartPole single", "CartPole vector x1,024"
 GYMNAX = f"gymnax CartPole scan x{N:,}"
+JUDGED = OURS_SINGLE, ALL_SINGLE, ICU, OURS_VECTOR, ALL_VECTOR, OURS_SCAN, ALL_SCAN, GYMNAX
+"""Those that are compared, next to each other."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 The script trains PPO (or MaskablePPO) on many patients side by side. In the same run it times the calls into the environment:
 ``step_wait`` (the compiled step, new patients, the adapter's infos) and the action masks. The rest is SB3: networks, buffers,
 updates. Wall time is how long a user waits; processor time is less affected by other work on the machine. Compiling is excluded.
+The figures are printed as JSON.
 
     python benchmarks/sb3_profile.py --n-envs 1024 --steps 500000
 """
@@ -11,7 +12,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 
@@ -48,7 +48,6 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=10, help="passes over the data in an update; 10 is SB3's own default")
     parser.add_argument("--masked", action="store_true", help="use MaskablePPO instead of PPO")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     arguments = parser.parse_args()
 
     import numpy as np
@@ -61,8 +60,8 @@ def main() -> None:
     torch.set_num_threads(1)
     env = onco_gym.make_sb3(arguments.env, arguments.n_envs, seed=0, monitor=False)
     settings = {"n_steps": arguments.n_steps, "batch_size": arguments.batch_size, "n_epochs": arguments.epochs, "seed": 0}
-    network = {"net_arch": [64, 64]}
-    model = (MaskablePPO if arguments.masked else PPO)("MlpPolicy", env, policy_kwargs=network, device="cpu", **settings)
+    algorithm = MaskablePPO if arguments.masked else PPO
+    model = algorithm("MlpPolicy", env, policy_kwargs={"net_arch": [64, 64]}, device="cpu", **settings)
     model.learn(arguments.n_steps * arguments.n_envs)
     for size in (32 * 8**power for power in range(8)):  # compile every size of readmission
         env.env._replace(np.arange(min(size, arguments.n_envs)), env.reset())
@@ -73,7 +72,7 @@ def main() -> None:
     steps = arguments.n_envs * inside.calls // (2 if arguments.masked else 1)
     figures = {
         "environment": arguments.env,
-        "algorithm": type(model).__name__,
+        "algorithm": algorithm.__name__,
         "n_envs": arguments.n_envs,
         **settings,
         "steps": steps,
@@ -85,13 +84,7 @@ def main() -> None:
         "steps_per_second": steps / whole.wall,
         "environment_steps_per_second": steps / inside.wall,
     }
-    print(f"{figures['algorithm']} on {arguments.n_envs} x {arguments.env}, {steps} steps, {settings}")
-    shares = f"{figures['wall_share']:.1%} of wall time, {figures['processor_share']:.1%} of processor time"
-    print(f"environment and adapter: {shares}")
-    print(f"training {figures['steps_per_second']:,.0f} steps/s, environment alone {steps / inside.wall:,.0f} steps/s")
-    print(f"longest call {inside.longest:.3f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -18,27 +19,12 @@ import gymnasium as gym
 import jax
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 
 from fresh import ENV_ID, ENVIRONMENT, MEMORY, STARTUP, fresh  # isort: split
 
-from contenders import (
-    ALL_SCAN,
-    ALL_SINGLE,
-    ALL_VECTOR,
-    CARTPOLE,
-    CARTPOLE_VECTOR,
-    GYMNAX,
-    ICU,
-    OURS_SCAN,
-    OURS_SINGLE,
-    OURS_VECTOR,
-    Contender,
-    N,
-    scan,
-    single,
-    vector,
-)
+import contenders
+from contenders import JUDGED, Contender, N, scan, single, vector
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.interfaces.origins import Seat
 from onco_gym.version import __version__
@@ -46,6 +32,7 @@ from peers import gymnax_cartpole, icu_sepsis
 from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, judge, plot, show
 
 ALONE = {"terms": ("outcome",)}  # one reward, like the peers; without the guideline, fairness and carbon terms
+SECONDS = 0.2  # minimum per contender and round
 
 
 @dataclass(frozen=True)
@@ -53,74 +40,51 @@ class Plan:
     """How much to measure."""
 
     rounds: int
-    seconds: float  # minimum per contender and round
     sizes: tuple[int, ...]  # of the scaling curve
     memory_sizes: tuple[int, ...]  # the others are compared with the first
     memory_steps: int
 
 
-FULL = Plan(9, 0.2, sizes=tuple(4**power for power in range(9)), memory_sizes=(1, 1024, 16_384, 65_536), memory_steps=60)
-QUICK = Plan(5, 0.2, sizes=(1, N, 65_536), memory_sizes=(1024, 65_536), memory_steps=20)
+FULL = Plan(9, sizes=tuple(4**power for power in range(9)), memory_sizes=(1, 1024, 16_384, 65_536), memory_steps=60)
+QUICK = Plan(5, sizes=(1, N, 65_536), memory_sizes=(1024, 65_536), memory_steps=20)
 
 
 def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
     """Measure everything."""
+    watched = functools.partial(track, console=console, transient=True)
+    startup = [fresh(STARTUP) for _ in watched(range(3), "import, make and first reset")]
+    memory = []
+    for num_envs in watched(plan.memory_sizes, "memory"):
+        memory.append(fresh(MEMORY, num_envs, COMPILE_STEPS if num_envs == COMPILE_SIZE else plan.memory_steps))
+    engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc")  # the engines that the environments share
+    about: dict[str, Any] = {}
     with contextlib.ExitStack() as closing:
-        columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        bar = closing.enter_context(Progress(*columns, console=console, transient=True))
-        measured = 8 + 2 * len(plan.sizes)
-        task = bar.add_task("", total=3 + len(plan.memory_sizes) + measured + plan.rounds * measured)
-
-        def doing(what: str) -> None:
-            bar.update(task, description=what)
-
-        startup = []
-        doing("import, make and first reset")
-        for _ in range(3):
-            startup.append(fresh(STARTUP))
-            bar.advance(task)
-        memory = []
-        for num_envs in plan.memory_sizes:
-            doing(f"memory of {num_envs:,} environments")
-            memory.append(fresh(MEMORY, num_envs, COMPILE_STEPS if num_envs == COMPILE_SIZE else plan.memory_steps))
-            bar.advance(task)
-
-        contenders: dict[str, Contender] = {}
-
-        def add(name: str, make: Callable[..., Contender], *arguments: Any) -> None:
-            doing(f"compiling {name}")
-            contenders[name] = make(*arguments)
-            bar.advance(task)
-
-        about: dict[str, Any] = {}
-        engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc")  # the engines that the environments share
-        add(OURS_SINGLE, single, OURS_SINGLE, ENV_ID, ALONE)
-        add(ALL_SINGLE, single, ALL_SINGLE, ENV_ID)
-        add(ALL_VECTOR, vector, ALL_VECTOR, ENV_ID, N)
-        add(ALL_SCAN, scan, ALL_SCAN, every, N)
-        add(ICU, icu_sepsis)
-        add(CARTPOLE, single, CARTPOLE, "CartPole-v1")
-        add(CARTPOLE_VECTOR, vector, CARTPOLE_VECTOR, "CartPole-v1", 1024)
+        to_make: list[tuple[Any, ...]] = [
+            (single, contenders.OURS_SINGLE, ENV_ID, ALONE),
+            (single, contenders.ALL_SINGLE, ENV_ID),
+            (vector, contenders.ALL_VECTOR, ENV_ID, N),
+            (scan, contenders.ALL_SCAN, every, N),
+            (icu_sepsis,),
+            (single, contenders.CARTPOLE, "CartPole-v1"),
+            (vector, contenders.CARTPOLE_VECTOR, "CartPole-v1", 1024),
+        ]
         for num_envs in plan.sizes:
-            add(name := f"onco_gym vector x{num_envs:,}", vector, name, ENV_ID, num_envs, ALONE)
-            add(name := f"onco_gym scan x{num_envs:,}", scan, name, engine, num_envs)
-        add(GYMNAX, gymnax_cartpole, gymnax_python, ENVIRONMENT, closing, about)
-
+            to_make.append((vector, f"onco_gym vector x{num_envs:,}", ENV_ID, num_envs, ALONE))
+            to_make.append((scan, f"onco_gym scan x{num_envs:,}", engine, num_envs))
+        to_make.append((gymnax_cartpole, gymnax_python, ENVIRONMENT, closing, about))
+        made: list[Contender] = [make(*arguments) for make, *arguments in watched(to_make, "compiling")]
         # Those that are compared run back to back, so that both have the same noise.
-        judged = (OURS_SINGLE, ALL_SINGLE, ICU, OURS_VECTOR, ALL_VECTOR, OURS_SCAN, ALL_SCAN, GYMNAX)
-        order = sorted(contenders.values(), key=lambda one: judged.index(one.name) if one.name in judged else len(judged))
+        order = sorted(made, key=lambda one: JUDGED.index(one.name) if one.name in JUDGED else len(JUDGED))
         others = work_of_others()
-        for turn in range(plan.rounds):
-            doing(f"round {turn + 1} of {plan.rounds}")
+        for _ in watched(range(plan.rounds), "rounds"):
             for contender in order:
                 if contender.measure is not None:
-                    contender.rates.append(contender.measure(plan.seconds))
-                bar.advance(task)
+                    contender.rates.append(contender.measure(SECONDS))
             order.reverse()
         busy = others()
 
     return Result(
-        contenders=contenders,
+        contenders={one.name: one for one in made},
         startup=dict(zip(("import", "make_reset", "step"), map(statistics.median, zip(*startup, strict=True)), strict=True)),
         memory=memory,
         numbers=numbers(engine) | {"gymnax_cartpole": about.get("numbers")},

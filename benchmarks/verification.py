@@ -28,10 +28,10 @@ from onco_gym.foundation.intervals import mean
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.verification import Cases, cases, follow, misfit, optimal, reconstruct, record_episodes, verify
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Sequence, redrawn
+from onco_gym.verification.course import Sequence, filled, redrawn
 from onco_gym.verification.records import Record
 from onco_gym.verification.scoring import LEVEL, compared
-from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, value_of, values_of
+from onco_gym.verification.solver import BRIEF, by_lines, improve, permitted, totals_of, value_of
 
 DRAWS = 32
 """Number of draws of chance under which plan and guideline are played."""
@@ -61,7 +61,7 @@ def brute(card: str, patients: int = 200, cycles: int = 6, regimens: int = 8) ->
     every = np.array(list(itertools.product(range(regimens), repeat=cycles)), np.int16).T
     best = np.empty(patients)
     for i in range(patients):
-        best[i] = values_of(engine, who, patients, menu[:, i][every], np.full(every.shape[1], i)).max()
+        best[i] = totals_of(engine, who, patients, menu[:, i][every], np.full(every.shape[1], i))[0].max()
     among = np.zeros((len(engine.scenario.regimens), patients), bool)
     among[menu, np.arange(patients)] = True
     plans = optimal(engine, who, among=among)
@@ -90,7 +90,7 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
         point = rng.random((blocks, drawn, n))
         choice = (point[:, None] > edges[:, :, None]).sum(1).clip(0, open_to.shape[0] - 1)  # (blocks, drawn, n)
         sequences = np.repeat(choice, block, 0)[:horizon].reshape(horizon, -1)
-        value = values_of(engine, who, n, sequences, np.tile(np.arange(n), drawn)).reshape(drawn, n)
+        value = totals_of(engine, who, n, sequences, np.tile(np.arange(n), drawn))[0].reshape(drawn, n)
         best = np.maximum(best, value.max(0))
         if np.ptp(value, 0).max() < 1e-6:  # all draws have the same value, and will keep it
             break
@@ -104,10 +104,8 @@ def cross_entropy(engine: Engine, who: Cases, n: int, courses: int, block: int =
 def played(engine: Engine, agent: str, n: int, seed: int) -> Sequence:
     """(H, n) the agent's decisions; after the end, those of the guideline."""
     given = rollout(engine, load_agent(engine, agent, seed), n, seed).given
-    out = np.full((engine.horizon, n), engine.scenario.holiday, np.int32)
-    out[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
-    lengths = (given >= 0).sum(0).astype(np.int32)
-    return by_lines(engine, cases(engine, n, seed), n, engine.horizon, lines=0, begun=(out, lengths))[0]
+    begun = filled(engine, given), (given >= 0).sum(0).astype(np.int32)
+    return by_lines(engine, cases(engine, n, seed), n, engine.horizon, lines=0, begun=begun)[0]
 
 
 def learned(card: str) -> str:
@@ -158,10 +156,8 @@ def values(card: str, patients: int = 256, more: int = 1536, many: int = 768) ->
     worth["hindsight"] = late.value
     rows = {}
     for name, value in worth.items():
-        level, gain = mean(value), mean(value - worth["guideline"])
-        rows[name] = {"value": level.value, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
-    learning = mean(worth["planner"] - worth["plan on what is known"])
-    over = {"value": learning.value, "low": learning.low, "high": learning.high}
+        rows[name] = {"value": mean(value).value, **gained(value - worth["guideline"])}
+    over = mean(worth["planner"] - worth["plan on what is known"])._asdict()
     plan = planned(engine, more, seed)
     drawn = planned(engine, many, seed, "drawn")
     return {"patients": n, "agents": rows, "planner_over_open_loop": over, "plan": plan, "plan_over_draws": drawn}
@@ -175,14 +171,16 @@ def planned(engine: Engine, n: int, seed: int, mode: Literal["expected", "drawn"
     who = cases(engine, n, seed)
     plans = optimal(engine, who, mode=mode, effort=BRIEF)
     many = redrawn(who, np.arange(DRAWS))
-    given = play(engine, load_agent(engine, "guideline"), many.origin).given
-    guided = np.full((engine.horizon, n * DRAWS), engine.scenario.holiday, np.int32)
-    guided[: len(given)] = np.maximum(given, 0)
+    guided = filled(engine, play(engine, load_agent(engine, "guideline"), many.origin).given)
     both = np.repeat(plans.decisions, DRAWS, 1), guided
     had, usual = (value_of(engine, many, one, "sampled").reshape(n, DRAWS).mean(1) for one in both)
-    gain = mean(had - usual)
     levels = {"looked_for": float(plans.value.mean()), "played": float(had.mean()), "guideline": float(usual.mean())}
-    return {"patients": n, **levels, "gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
+    return {"patients": n, **levels, **gained(had - usual)}
+
+
+def gained(difference: Floats) -> dict[str, float]:
+    """The mean gain and its 95% interval."""
+    return dict(zip(("gain", "gain_low", "gain_high"), mean(difference), strict=True))
 
 
 def blind(engine: Engine, n: int, seed: int, size: int = 16) -> Sequence:
@@ -264,9 +262,7 @@ def coverage(card: str, patients: int = 128, repeats: int = 12) -> dict[str, Any
     """How often 90% intervals of regret and of weeks contain the truth, which is taken from all draws of all repeats."""
     engine = make_engine(card)
     kept = record_episodes(engine, load_agent(engine, "clinician"), patients, seed=60)
-    who = kept.who(engine)
-    done = np.full((engine.horizon, patients), engine.scenario.holiday, np.int32)
-    done[: len(kept.actions)] = np.where(kept.actions >= 0, kept.actions, engine.scenario.holiday)
+    who, done = kept.who(engine), filled(engine, kept.actions)
     best = optimal(engine, who, effort=BRIEF).decisions
     drawn = [compared(engine, who, done, best, seed) for seed in range(repeats)]
     rows = {}

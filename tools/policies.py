@@ -1,4 +1,4 @@
-"""Make docs/policies.md: where learned policies differ from the guideline, and for whom. Part of ``make baselines``."""
+"""Renew docs/policies.md: where learned policies differ from the guideline, and for whom. Part of ``make baselines``."""
 
 import sys
 from collections import Counter
@@ -14,36 +14,11 @@ from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.knowledge.panel import VERDICTS
-from pages import CARDS, DOCS, IMAGES, ROOT, generated_by, paired, parser, table, write
+from pages import CARDS, DOCS, IMAGES, ROOT, paired, parser, renew, table
 
-PAGE, POLICIES = DOCS / "policies.md", ROOT / "baselines" / "policies"
+POLICIES = ROOT / "baselines" / "policies"
 PATIENTS, SEED = 2000, 500_000  # used neither for training nor for evaluating the baselines
 FEWEST = 60  # fewest patients in a group that is shown
-
-OPENING = """{mark}
-# What learned policies do
-
-This page compares learned policies with the guideline agent. For every disease we take the first policy that the JAX trainer
-learned, starting from the guideline ([baselines](../baselines/README.md), `guided_ppo-0.onnx`). Both treat the same {patients:,}
-patients with the same chance. Differences are paired by patient and have 95% intervals.
-
-A policy learns what pays in this simulator, not in patients. Research software: nothing here is for treating patients.
-
-## Exploits that we found and fixed
-
-- Earlier policies gave targeted drugs without a target in the eighth line, because any new drug restored the utility that
-  progression had taken. Now the utility comes back when the tumour no longer grows.
-- They also gave the same drugs in late lines under another regimen's name, because their effect then started afresh. Now the
-  effect fades with all earlier exposure to a mechanism.
-
-## Read with care
-
-- In lines five and six, where the guideline changes to supportive care, policies in breast and colorectal cancer give drugs that
-  the patient has had before in another combination. Their effect has faded by then, but not to nothing. Rechallenge is modelled,
-  but no published figures constrain it.
-- In lung cancer the policy continues osimertinib and chemotherapy beyond progression, where the guideline changes to docetaxel.
-  Half the effect is left then (`beyond_progression`, an estimate).
-"""
 
 
 def differing(engine: Engine, run: Episodes) -> list[tuple[object, ...]]:
@@ -84,28 +59,31 @@ def groups(engine: Engine, run: Episodes, gain: NDArray[np.floating]) -> list[tu
     return [row for _, row in (*rows[:4], *rows[-3:])]
 
 
-def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episodes) -> str:
+def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episodes) -> list[str]:
     """The section on one disease."""
     gain = run.terms["outcome"].astype(float) - other.terms["outcome"]
     shares = []
     for one in (run, other):
         codes = one.verdicts[one.verdicts >= 0]
         shares.append([f"{np.mean(codes == code):.0%}" for code in range(len(VERDICTS))])
-    verdicts: list[tuple[object, ...]] = list(zip(VERDICTS, *shares, strict=True))
-    figures: list[tuple[object, ...]] = [
-        ("return", f"{run.returns.mean():.2f}", f"{other.returns.mean():.2f}", paired(run.returns, other.returns)),
-        ("quality-adjusted years", f"{run.terms['outcome'].mean():.2f}", f"{other.terms['outcome'].mean():.2f}", paired(gain, 0)),
+    figures = [
+        ("return", *_pair(run.returns, other.returns)),
+        ("quality-adjusted years", *_pair(run.terms["outcome"], other.terms["outcome"])),
         ("months lived", *_pair(run.weeks / WEEKS_PER_MONTH, other.weeks / WEEKS_PER_MONTH)),
         ("cycles without treatment", *_pair(_idle(engine, run), _idle(engine, other))),
         ("lines of treatment", *_pair(_lines(engine, run), _lines(engine, other))),
         ("kg CO2e", *_pair(run.carbon_kg, other.carbon_kg)),
     ]
-    parts = [f"## {name}", "", *table(["", "learned", "guideline", "difference"], figures)]
-    parts += ["What the panel says about the decisions:", "", *table(["verdict", "learned", "guideline"], verdicts)]
-    parts += ["Where the policy departs from the guideline most often, as a share of all its decisions:", ""]
-    parts += table(["when", "guideline", "learned", "share"], differing(engine, run))
-    parts += ["Who gains most and least in quality-adjusted years (groups overlap):", ""]
-    parts += table(["group", "patients", "learned - guideline"], groups(engine, run, gain))
+    parts = [
+        f"## {name}",
+        table(["", "learned", "guideline", "difference"], figures),
+        "What the panel says about the decisions:",
+        table(["verdict", "learned", "guideline"], zip(VERDICTS, *shares, strict=True)),
+        "Where the policy departs from the guideline most often, as a share of all its decisions:",
+        table(["when", "guideline", "learned", "share"], differing(engine, run)),
+        "Who gains most and least in quality-adjusted years (groups overlap):",
+        table(["group", "patients", "learned - guideline"], groups(engine, run, gain)),
+    ]
     order = np.argsort(gain)
     shown = {"gains most": order[-1], "ranks in the middle": order[len(order) // 2], "loses most": order[0]}
     for title, patient in shown.items():
@@ -113,8 +91,8 @@ def section(name: str, engine: Engine, agent: Agent, run: Episodes, other: Episo
         with replacing(file) as temporary:
             temporary.write_bytes(draw_journey(engine, agent, SEED + int(patient)))
         told = f"The patient who {title}: {gain[patient]:+.2f} years (seed {SEED + int(patient)})."
-        parts += [told, "", f"![{told}](images/{file.name})", ""]
-    return "\n".join(parts)
+        parts += [told, f"![{told}](images/{file.name})"]
+    return parts
 
 
 def _pair(one: NDArray[np.floating], other: NDArray[np.floating]) -> tuple[str, str, str]:
@@ -134,9 +112,9 @@ def _lines(engine: Engine, run: Episodes) -> NDArray[np.floating]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page."""
+    """Renew the page."""
     parser(__file__, __doc__).parse_args(arguments)
-    parts = [OPENING.format(mark=generated_by(__file__), patients=PATIENTS)]
+    parts: list[str] = []
     for card in track(CARDS, "learned policies"):
         engine = make_engine(card)
         name = engine.card.id
@@ -145,8 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.exit(f"{file.relative_to(ROOT)} is missing: python baselines/run.py --env {name}-v0 --algorithm guided_ppo")
         agent = load_agent(engine, str(file))
         run = rollout(engine, agent, PATIENTS, SEED, keep_steps=True)
-        parts.append(section(name, engine, agent, run, rollout(engine, GuidelineAgent(engine.card), PATIENTS, SEED)))
-    write(PAGE, "\n".join(parts))
+        parts += section(name, engine, agent, run, rollout(engine, GuidelineAgent(engine.card), PATIENTS, SEED))
+    renew(DOCS / "policies.md", __file__, {"policies": "\n\n".join(parts)})
     return 0
 
 

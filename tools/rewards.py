@@ -196,22 +196,15 @@ def _labels(found: Mapping[str, Result], axis: str) -> list[tuple[str, tuple[flo
 def front_table(found: Mapping[str, Result]) -> str:
     """The table under the picture."""
     fronts = {"carbon": front(found, "carbon_kg", -1), "guideline": front(found, "guideline", 1)}
-    rows: list[tuple[object, ...]] = []
+    rows = []
     for number, (name, (mean, half)) in enumerate(found.items(), 1):
-        rows.append(
-            (
-                number,
-                name.replace("_", " ") + ("" if name in SWEEP else " (agent)"),
-                f"{mean['outcome']:.2f} ± {half['outcome']:.2f}",
-                f"{mean['carbon_kg']:.0f}",
-                f"{mean['guideline']:.1f}",
-                f"{mean['guideline'] / mean['cycles']:.2f}",
-                f"{mean['cycles'] * 3 / WEEKS_PER_MONTH:.1f}",
-                ", ".join(axis for axis, names in fronts.items() if name in names) or "-",
-            )
-        )
+        title = name.replace("_", " ") + ("" if name in SWEEP else " (agent)")
+        means = f"{mean['outcome']:.2f} ± {half['outcome']:.2f}", f"{mean['carbon_kg']:.0f}", f"{mean['guideline']:.1f}"
+        per_cycle, months = mean["guideline"] / mean["cycles"], mean["cycles"] * 3 / WEEKS_PER_MONTH
+        on = [axis for axis, names in fronts.items() if name in names]
+        rows.append((number, title, *means, f"{per_cycle:.2f}", f"{months:.1f}", on))
     figures = ["QALY", "kg CO2e", "guideline points", "points per cycle", "months lived"]
-    return "\n".join(table(["", "weights", *figures, "on the front of outcome and"], rows)).strip()
+    return table(["", "weights", *figures, "on the front of outcome and"], rows)
 
 
 def example() -> str:
@@ -265,25 +258,18 @@ def example() -> str:
         "in the second cycle of osimertinib."
     )
     sums = table(["term", "calculation", "value", "weight", "QALY"], [*rows, ("reward", "", "", "", f"**{reward:.5f}**")])
-    return "\n".join([who, "", "```json", json.dumps(shown, indent=2), "```", "", *sums]).strip()
+    return "\n\n".join([who, f"```json\n{json.dumps(shown, indent=2)}\n```", sums])
 
 
 def footprints() -> str:
     """The footprint of each item where it was measured and at the card's clinic."""
     card = load_card("nsclc")
-    rows = [
-        (
-            one.item.replace("_", " "),
-            f"{one.kgco2e:g}",
-            f"{one.grid_share:.0%}" + (f", {one.measured_in}" if one.measured_in else ""),
-            f"{footprint(card, one.item):.3g}",
-            ", ".join(one.source),
-        )
-        for one in card.footprints
-    ]
+    rows = []
+    for one in card.footprints:
+        share = f"{one.grid_share:.0%}" + (f", {one.measured_in}" if one.measured_in else "")
+        rows.append((one.item.replace("_", " "), f"{one.kgco2e:g}", share, f"{footprint(card, one.item):.3g}", one.source))
     here = f"in {card.grid_zone} at {card.clinic_hour}:00"
-    head = ["item", "kg CO2e as measured", "share of electricity, measured in", here, "source"]
-    return "\n".join(table(head, rows)).strip()
+    return table(["item", "kg CO2e as measured", "share of electricity, measured in", here, "source"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

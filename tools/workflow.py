@@ -30,7 +30,7 @@ def figures(found: dict[tuple[str, str], Episodes]) -> str:
         apart.append((title, *gained, paired(runs["everything"].returns, runs["indicated"].returns, 3)))
     head = ["card", "testing", "quality-adjusted years", "return", "USD of tests and scans", "kg CO2e"]
     pairs = ["card", "indicated - never, years", "everything - indicated, years", "everything - indicated, return"]
-    return "\n".join([*table(head, means), "", "Paired differences with 95% intervals:", "", *table(pairs, apart)])
+    return "\n\n".join([table(head, means), "Paired differences with 95% intervals:", table(pairs, apart)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

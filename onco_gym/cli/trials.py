@@ -171,13 +171,11 @@ def trial_command(arguments: argparse.Namespace) -> None:
 
 
 def _print_trial(title: str, result: "TrialResult") -> None:
-    from onco_gym.trials.trial import estimates
-
     columns = ("PFS, months", "OS, months", "response", "disease control", "grade 3+", "stopped for toxicity", "QALY")
     forms = (".1f", ".1f", ".0%", ".0%", ".0%", ".0%", ".2f")
     rows = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        found = zip(estimates(arm).items(), forms, strict=True)
+        found = zip(arm.estimates().items(), forms, strict=True)
         rows.append((arm.name, *(_shown(one, wider.get(name, one[1:]), form) for (name, one), form in found)))
     screen = console()
     about = f"{title}; {result.n} patients per arm, {result.months:g} months"

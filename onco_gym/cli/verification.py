@@ -78,7 +78,7 @@ def verify_command(arguments: argparse.Namespace) -> None:
     screen.print(make_table(f"{kept.agent} on {engine.card.id}; 90% intervals", ("", kept.agent), rows(found)))
     worst = int(found.regret.argmax())
     if found.reasons[worst]:
-        screen.print(f"\nPatient {kept.patients[worst]} lost most:", markup=False)
+        screen.print(f"\nPatient {worst} lost most:", markup=False)
         for reason in found.reasons[worst][:3]:
             screen.print(f"- {reason.text}", markup=False)
     write_figures(arguments.json, to_json(engine, found))

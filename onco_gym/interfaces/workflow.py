@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field, Scenario, scenario
 from onco_gym.interfaces.kinds import Encounter
-from onco_gym.knowledge.evidence import RESISTANT
+from onco_gym.knowledge.plausibility import RESISTANT
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards import Tally, hear
 from onco_gym.simulator.chance import Sampled

@@ -70,9 +70,9 @@ def check(graph: nx.DiGraph) -> None:
         raise JourneyError(f"the links form a cycle: {steps} -> ...; expected every link to lead forward in time")
 
 
-def check_text(what: str, value: object, empty: bool = False) -> None:
+def check_text(what: str, value: object) -> None:
     """Raise unless ``value`` is printable text of sensible length that every format can hold."""
-    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_TEXT or not (value or empty):
+    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value) <= MAX_TEXT:
         raise JourneyError(f"{what} is {shown(value)}, expected printable text of 1 to {MAX_TEXT} characters")
 
 

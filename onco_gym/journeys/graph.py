@@ -157,7 +157,7 @@ class _Builder:
     def _start(self, before: Visit, name: str, new_line: bool) -> None:
         """Note a treatment that begins at visit ``before``."""
         reasons = self._reasons(before, name, new_line)
-        source = self._source(self._card.guideline[reasons[0].rule]) if reasons else SIMULATION
+        source = self._source(reasons[0].rule) if reasons else SIMULATION
         treatment = self._note("treatment", name, self._regimens[name].title, before.cycle, source)
         for finding in dict.fromkeys(key for reason in reasons for key in self._findings(reason)):
             self._cause(finding, treatment)
@@ -245,7 +245,7 @@ class _Builder:
         for test in fresh:
             self._note("test", test.name, test.title, visit.cycle, self._source(test))
         for name in present:
-            variable, _ = self._evidence.variable_of(name)
+            variable, _ = self._evidence.alterations[name]
             shown = variable.observed and not (isinstance(variable, Derived) and self._evidence.implied_by(name))
             arrived = variable.test in [test.name for test in fresh] if variable.test else before is None
             if shown and arrived:
@@ -260,7 +260,7 @@ class _Builder:
                 continue
             label = f"{RESISTANCE}{clone.title}"
             key = self._note("biomarker", clone.name, label, visit.cycle, self._source(clone), value=1.0)
-            if self._treatment and self._evidence.known_resistant(clone.name, self._treatment).escapes:
+            if self._treatment and any(clone.resistance.get(name, 0) > 0 for name in self._regimens[self._treatment].kill):
                 self._cause(self._latest[f"treatment:{self._treatment}"], key)
                 escaping.append(key)
         return escaping
@@ -279,14 +279,10 @@ class _Builder:
             self._cause(scan, progression)
             for marker in markers:
                 self._cause(marker, progression)
-        elif self._responds(visit) and "outcome:response" not in self._latest:
+        elif self._line and not visit.progressed and (visit.change or 0.0) <= RESPONSE and "outcome:response" not in self._latest:
             response = self._note_outcome("response", "Response", visit.cycle)
             self._cause(scan, response)
             self._cause(self._latest.get(f"treatment:{self._treatment}"), response)
-
-    def _responds(self, visit: Visit) -> bool:
-        on_treatment = self._line > 0 and not visit.progressed
-        return on_treatment and visit.change is not None and visit.change <= RESPONSE
 
     def _note_outcome(self, name: str, label: str, cycle: int) -> str:
         return self._note("outcome", name, label, cycle, SIMULATION, confidence=self._confidence)

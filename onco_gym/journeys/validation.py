@@ -83,11 +83,11 @@ def _finding_problems(card: Card, patient: Mapping[str, Any], events: Sequence[M
     for event in events:
         if event["kind"] != "biomarker" or event["name"] not in evidence.alterations:
             continue
-        node = evidence.graph.nodes[f"alteration:{event['name']}"]
-        if node["variable"] in patient and event["name"] not in present:
+        variable, _ = evidence.alterations[event["name"]]
+        if variable.name in patient and event["name"] not in present:
             problems.append(f"{event['name']} is found at cycle {event['cycle']}, but the patient does not have it")
-        if node["test"] and tested.get(node["test"], np.inf) > event["cycle"]:
-            problems.append(f"{event['name']} is found at cycle {event['cycle']}, expected a result of {node['test']} by then")
+        if variable.test and tested.get(variable.test, np.inf) > event["cycle"]:
+            problems.append(f"{event['name']} is found at cycle {event['cycle']}, expected a result of {variable.test} by then")
     return problems
 
 

@@ -1,6 +1,6 @@
 """Readable values of a patient, as the columns that a card's conditions read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,14 @@ def case_value(card: Card, cases: Sequence[Case], columns: Columns) -> float | N
         if holds(card, case.when, columns)[0]:
             return case.value
     return None
+
+
+def case_index(cases: Sequence[Any], holds: Callable[[str], Any], n: int) -> NDArray[np.intp]:
+    """(n,) which case applies: the first whose ``when`` holds, else the last."""
+    index = np.full(n, len(cases) - 1)
+    for position in range(len(cases) - 2, -1, -1):
+        index[np.broadcast_to(holds(cases[position].when), n)] = position
+    return index
 
 
 def holds(card: Card, text: str, columns: Columns) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@ Nothing here is specific to one disease. Ranges, levels, pairs that never occur 
 follow from the card's tables.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from onco_gym.cards.checks import owner, patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.schema import (
     Bernoulli,
-    Case,
     Categorical,
     Derived,
     Discrete,
@@ -27,12 +27,24 @@ from onco_gym.cards.schema import (
     Ordinal,
     Regimen,
     Variable,
-    WeightCase,
 )
-from onco_gym.knowledge.facts import Columns, KnowledgeError, case_value, holds, read_row, shown, with_derived, with_flags
+from onco_gym.knowledge.facts import (
+    Columns,
+    KnowledgeError,
+    case_index,
+    case_value,
+    holds,
+    read_row,
+    shown,
+    with_derived,
+    with_flags,
+)
 
 NO_TARGET = 0.1
 """Up to this sensitivity, a mechanism has nothing to act on."""
+
+RESISTANT = 0.8
+"""Escaping at least this share of a regimen's kill counts as resistance."""
 
 CLOSED_FROM = 0.5
 """After this many cycles, a line that was left for another cannot be resumed, as in the simulator."""
@@ -106,23 +118,34 @@ def history_problems(
     """
     regimens = {regimen.name: regimen for regimen in card.regimens}
     columns, _ = read_row(card, row)
-    course = _Course()
+    received: dict[str, float] = defaultdict(float)  # cycles, by regimen
+    told: set[tuple[object, ...]] = set()  # what is said only once for a regimen
     problems: list[str] = []
+    line, last = "", -1  # regimen of the line, and cycle of the last entry
     for number, entry in enumerate(history):
         read = _entry(entry)
         if isinstance(read, str):
             problems.append(f"entry {number} of the history is {entry!r}, {read}")
             continue
         cycle, name, dose = read
-        problems += _time_problems(cycle, name, course.cycle, death_cycle)
-        course.cycle = max(cycle, course.cycle)
+        problems += _time_problems(cycle, name, last, death_cycle)
+        last = max(cycle, last)
         if name not in regimens:
             problems.append(f"cycle {cycle}: {name!r} is not a regimen of {card.id}; expected one of {', '.join(regimens)}")
             continue
-        problems += course.give(regimens[name], cycle, dose)
-        known = _known_by(card, columns, cycle, results)
-        if course.first(name, len(known)):  # the target is checked again when more is known
-            problems += course.fresh(name, "target", _target_problem(card, regimens[name], cycle, with_derived(card, known)))
+        regimen, had, known = regimens[name], received[name], _known_by(card, columns, cycle, results)
+        found = {}
+        if regimen.active and had >= CLOSED_FROM and line != name:
+            found["left"] = f"cycle {cycle}: {name} is resumed after the change to {line}, expected a new regimen"
+        if regimen.max_cycles is not None and had >= regimen.max_cycles:
+            found["last"] = f"cycle {cycle}: {name} continues after {had:g} cycles, expected at most {regimen.max_cycles}"
+        if (name, len(known)) not in told:  # the target is checked again when more is known
+            told.add((name, len(known)))
+            found["target"] = _target_problem(card, regimen, cycle, with_derived(card, known))
+        problems += [text for kind, text in found.items() if text and (name, kind) not in told]
+        told |= {(name, kind) for kind, text in found.items() if text}
+        line = name if regimen.active else line
+        received[name] += dose
     return problems
 
 
@@ -173,20 +196,20 @@ def _inside(variable: Variable, values: NDArray[Any]) -> tuple[NDArray[np.bool_]
 
 def _impossible(card: Card, variable: Bernoulli | Discrete | Derived, columns: Columns, sure: NDArray[np.bool_]) -> _Finding:
     """Values with probability 0 given the parents. Odds are left out, because they cannot change a 0."""
-    values = columns[variable.name]
+    values, condition = columns[variable.name], functools.partial(holds, card, columns=columns)
 
     def given(index: int) -> str:
         return "given " + ", ".join(f"{name} {shown(owner(card, name), columns, index)}" for name in variable.parents)
 
     if isinstance(variable, Derived):
-        truth = np.broadcast_to(holds(card, variable.holds, columns), values.shape)
+        truth = np.broadcast_to(condition(variable.holds), values.shape)
         wrong = values.astype(bool) != truth
         return _Finding(variable.name, sure & wrong, lambda i: f"{bool(truth[i])}, since it means {variable.holds!r}")
     if isinstance(variable, Bernoulli):
-        chance = np.array([case.value for case in variable.probability])[_case(card, variable.probability, columns)]
+        chance = np.array([case.value for case in variable.probability])[case_index(variable.probability, condition, len(values))]
         wrong = np.where(values.astype(bool), chance <= 0, chance >= 1)
         return _Finding(variable.name, sure & wrong, lambda i: f"{not values[i]} {given(i)}")
-    weights = np.array([case.weights for case in variable.weights])[_case(card, variable.weights, columns)]
+    weights = np.array([case.weights for case in variable.weights])[case_index(variable.weights, condition, len(values))]
     codes = np.searchsorted(variable.values, values) if isinstance(variable, Ordinal) else values
     picked = np.take_along_axis(weights, np.where(sure, codes, 0).astype(int)[:, None], axis=1)[:, 0]
 
@@ -195,15 +218,6 @@ def _impossible(card: Card, variable: Bernoulli | Discrete | Derived, columns: C
         return f"one of {outcomes} {given(index)}"
 
     return _Finding(variable.name, sure & (picked <= 0), possible)
-
-
-def _case(card: Card, cases: Sequence[Case] | Sequence[WeightCase], columns: Columns) -> NDArray[np.intp]:
-    """(n,) the first case that holds, else the last."""
-    n = len(next(iter(columns.values())))
-    index = np.full(n, len(cases) - 1)
-    for position in range(len(cases) - 2, -1, -1):
-        index[np.broadcast_to(holds(card, cases[position].when, columns), n)] = position
-    return index
 
 
 def _entry(entry: Any) -> tuple[int, str, float] | str:
@@ -229,40 +243,6 @@ def _time_problems(cycle: int, name: str, before: int, death_cycle: int | None) 
     if death_cycle is not None and cycle >= death_cycle:
         problems.append(f"cycle {cycle}: {name} is given after death at cycle {death_cycle}, expected no treatment from then on")
     return problems
-
-
-class _Course:
-    """Treatment so far, and the problems already reported."""
-
-    def __init__(self) -> None:
-        self.cycle = -1  # of the last entry
-        self._line: str | None = None
-        self._received: dict[str, float] = defaultdict(float)  # cycles, by regimen
-        self._seen: set[tuple[object, ...]] = set()
-
-    def give(self, regimen: Regimen, cycle: int, dose: float) -> list[str]:
-        """Give ``regimen`` now, and return the problems with that."""
-        had, name, problems = self._received[regimen.name], regimen.name, []
-        if regimen.active and had >= CLOSED_FROM and self._line != name:
-            text = f"cycle {cycle}: {name} is resumed after the change to {self._line}, expected a new regimen"
-            problems += self.fresh(name, "left", text)
-        if regimen.max_cycles is not None and had >= regimen.max_cycles:
-            text = f"cycle {cycle}: {name} continues after {had:g} cycles, expected at most {regimen.max_cycles}"
-            problems += self.fresh(name, "last", text)
-        if regimen.active:
-            self._line = name
-        self._received[name] += dose
-        return problems
-
-    def fresh(self, name: str, kind: str, text: str) -> list[str]:
-        """The text, unless it is empty or this kind of problem was already reported for the regimen."""
-        return [text] if text and self.first(name, kind) else []
-
-    def first(self, *what: object) -> bool:
-        """Whether this is asked for the first time."""
-        new = what not in self._seen
-        self._seen.add(what)
-        return new
 
 
 def _known_by(card: Card, columns: Columns, cycle: int, results: Mapping[str, int] | None) -> Columns:

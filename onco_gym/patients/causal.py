@@ -17,7 +17,8 @@ from onco_gym.cards.checks import order, owner, patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import effect_names
 from onco_gym.cards.schema import Bernoulli, Case, Categorical, Derived, Discrete, Effect, Lognormal, Normal, Ordinal, Variable
-from onco_gym.patients.cohort import Cohort, CohortError, with_flags
+from onco_gym.knowledge.facts import case_index, with_flags
+from onco_gym.patients.cohort import Cohort, CohortError
 
 Columns = Mapping[str, NDArray[Any]]
 _TINY = 1e-12
@@ -252,14 +253,6 @@ class _Flagged(dict[str, Any]):
         variable = owner(self._card, name)
         assert isinstance(variable, Categorical)
         return self[variable.name] == variable.levels.index(name)
-
-
-def case_index(cases: tuple[Any, ...], holds: Any, n: int) -> NDArray[np.intp]:
-    """(n,) which case applies: the first whose ``when`` holds, else the last."""
-    index = np.full(n, len(cases) - 1)
-    for position in range(len(cases) - 2, -1, -1):
-        index[np.broadcast_to(holds(cases[position].when), n)] = position
-    return index
 
 
 def log_effects(effects: Iterable[Effect], evaluate: Any, n: int) -> NDArray[np.float64]:

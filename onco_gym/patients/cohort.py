@@ -83,13 +83,3 @@ def readable(variable: Variable, value: Any) -> Any:
     if isinstance(variable, Categorical):
         return variable.levels[int(value)]
     return bool(value) if isinstance(variable, Bernoulli | Derived) else float(value)
-
-
-def with_flags(card: Card, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """``columns`` plus one true/false column per flag, named as in expressions."""
-    result = dict(columns)
-    for variable in card.variables:
-        if isinstance(variable, Categorical):
-            for flag in variable.flags:
-                result[flag] = columns[variable.name] == variable.levels.index(flag)
-    return result

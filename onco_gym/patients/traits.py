@@ -10,8 +10,9 @@ from onco_gym.cards.checks import patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import Scenario, column_range, columns_of, scenario
 from onco_gym.cards.schema import Categorical, Ordinal, Variable
-from onco_gym.patients.causal import case_index, log_effects
-from onco_gym.patients.cohort import Cohort, with_flags
+from onco_gym.knowledge.facts import case_index, with_flags
+from onco_gym.patients.causal import log_effects
+from onco_gym.patients.cohort import Cohort
 
 NEVER = 1e6
 """Cycle of a test result that never comes."""

@@ -9,6 +9,7 @@ again.
 import functools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
@@ -56,13 +57,15 @@ class Target:
     """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio.
 
     ``dose`` is not a published figure. Its ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
+    A pfs_ratio is one over the arm ``than``. A tail is seen ``at`` so many months.
     """
 
     arm: int
     what: str
     published: float
     minded: float
-    than: int = -1
+    than: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +80,21 @@ class ArmSeen:
     overall: Times
 
 
+Before = tuple[Params, Sequence[ArmSeen]] | None
+"""Figures that were simulated before, and the results."""
+
+
 class ArmPanel:
     """The arms of a fit, with patients drawn once.
 
     Args:
         card: a validated card.
-        arms: arms of the card.
         n: patients screened for each.
         seed: same seed, same patients and chance.
     """
 
-    def __init__(self, card: Card, arms: Sequence[Arm], n: int, seed: int) -> None:
-        self.card, self.arms, self._layout = card, list(arms), scenario(card)
+    def __init__(self, card: Card, n: int, seed: int) -> None:
+        self.card, self.arms, self._layout = card, [arm for arm in card.arms if arm.use == "fit"], scenario(card)
         self._months = [_follow_up(arm) for arm in self.arms]
         # A fit has patients and chance of its own, so that a fitted card is not reported on those it was fitted to.
         self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
@@ -106,17 +112,18 @@ class ArmPanel:
         rows = [("response", arm.response, share / WEIGHT["response"])]
         rows += [("pfs", arm.pfs_months, MINDED["pfs"] / WEIGHT["pfs"]), ("os", arm.os_months, MINDED["os"] / WEIGHT["os"])]
         rows += [(name, value, share / WEIGHT[_kind(name)]) for name, value in arm.landmarks.items()]
-        tail = tail_of(self.card, arm)
-        if tail:
-            rows.append(("tail", tail[1], MINDED["tail"]))
+        found = [Target(index, what, value, minded, index) for what, value, minded in rows if value is not None]
+        if tail := tail_of(self.card, arm):
+            found.append(Target(index, "tail", tail[1], MINDED["tail"], index, at=tail[0]))
         control = control_of(self.card, arm)
-        if control in self.arms:
+        if control in self.arms and arm.pfs_hazard_ratio:
             interval = arm.pfs_hazard_ratio_interval
             error = np.log(interval[1] / interval[0]) / 3.92 if interval else MINDED["ratio"]
-            rows.append(("pfs_ratio", arm.pfs_hazard_ratio, max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]))
-        return [Target(index, what, value, minded) for what, value, minded in rows if value is not None]
+            minded = max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]
+            found.append(Target(index, "pfs_ratio", arm.pfs_hazard_ratio, minded, self.arms.index(control)))
+        return found
 
-    def look(self, figures: Params, before: tuple[Params, Sequence[ArmSeen]] | None = None) -> list[ArmSeen]:
+    def look(self, figures: Params, before: Before = None) -> list[ArmSeen]:
         """Simulate every arm under ``figures``, and one arm of each regimen with twice its kill.
 
         Arms that do not depend on what differs from ``before`` are not simulated again.
@@ -157,8 +164,8 @@ class ArmPanel:
         return np.array([self._miss(target, seen) for target in self.targets])
 
     def _miss(self, target: Target, seen: Sequence[ArmSeen]) -> float:
-        one = seen[target.arm]
-        if one.enrolled < FEWEST:
+        one, other = seen[target.arm], seen[target.than]
+        if min(one.enrolled, other.enrolled) < FEWEST:
             return UNSEEN
         match target.what:
             case "response":
@@ -171,20 +178,12 @@ class ArmPanel:
                     return share * WEIGHT[target.what] / MINDED["share"]
                 miss = _centre(times.months) - np.log(target.published)
             case "pfs_ratio":
-                control = control_of(self.card, self.arms[target.arm])
-                other = seen[self.arms.index(control)] if control else one
-                if other.enrolled < FEWEST:
-                    return UNSEEN
                 miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
             case "dose":
-                usual = seen[target.than]
-                if usual.enrolled < FEWEST:
-                    return UNSEEN
-                ratio = one.progression_free.months.mean() / usual.progression_free.months.mean()
+                ratio = one.progression_free.months.mean() / other.progression_free.months.mean()
                 miss = min(float(np.log(ratio)) - target.published, 0.0)
             case "tail":
-                tail = tail_of(self.card, self.arms[target.arm])
-                miss = max(float(np.mean(one.progression_free.months > tail[0])) - target.published, 0.0) if tail else 0.0
+                miss = max(float(np.mean(one.progression_free.months > target.at)) - target.published, 0.0)
             case name:
                 miss = landmark(one.progression_free, one.overall, name) - target.published
         return float(miss / target.minded)
@@ -207,9 +206,9 @@ def _sorted(months: Any, event: Any) -> Times:
     return Times(months[order].astype(float), event[order])
 
 
-def _centre(months: Vector, width: float = 0.14) -> float:
+def _centre(months: Vector) -> float:
     """Mean log of the sorted times around the median: a log median that is smooth in the figures."""
-    low, high = int((0.5 - width / 2) * len(months)), int(np.ceil((0.5 + width / 2) * len(months)))
+    low, high = int((0.5 - 0.07) * len(months)), int(np.ceil((0.5 + 0.07) * len(months)))
     return float(np.log(np.maximum(months[low:high], 0.05)).mean())
 
 
@@ -221,10 +220,10 @@ def loss(misses: Vector, x: Vector) -> float:
 @functools.lru_cache(maxsize=2)
 def _panel(card: Card, n: int, seed: int) -> ArmPanel:
     """The panel of a fit, made once in each process."""
-    return ArmPanel(card, [arm for arm in card.arms if arm.use == "fit"], n, seed)
+    return ArmPanel(card, n, seed)
 
 
-def _misses(card: Card, n: int, seed: int, before: tuple[Params, Sequence[ArmSeen]] | None, figures: Params) -> Vector:
+def _misses(card: Card, n: int, seed: int, before: Before, figures: Params) -> Vector:
     """(T,) misses at ``figures``. This runs in any process."""
     panel = _panel(card, n, seed)
     return panel.misses(panel.look(figures, before))
@@ -257,11 +256,10 @@ class Fit:
     """
 
     def __init__(self, card: Card, n: int = 800, seed: int = 0, workers: str = "local", address: str | None = None) -> None:
-        self.arms = [arm for arm in card.arms if arm.use == "fit"]
-        if not self.arms:
-            raise TrialError(f"the card {card.id} has no published arms to fit")
         self.card, self.n, self.seed, self.workers, self.address = card, n, seed, workers, address
         self.panel = _panel(card, n, seed)
+        if not self.panel.arms:
+            raise TrialError(f"the card {card.id} has no published arms to fit")
         self.parameters = fitted_parameters(card)
         self.harm: dict[Path, float] = {}
         self.position = Position(np.zeros(len(self.parameters)))
@@ -287,9 +285,7 @@ class Fit:
         moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
         return (np.stack(moved, axis=1) - base[2][:, None]) / moves
 
-    def _try(
-        self, places: Sequence[Vector], before: tuple[Params, Sequence[ArmSeen]] | None, progress: Progress, stage: str
-    ) -> list[Vector]:
+    def _try(self, places: Sequence[Vector], before: Before, progress: Progress, stage: str) -> list[Vector]:
         """The misses at each of several places. For ``before`` see :meth:`ArmPanel.look`."""
         look = functools.partial(_misses, self.card, self.n, self.seed, before)
         return spread(look, [self.params(x) for x in places], self.workers, self.address, progress, stage)
@@ -324,17 +320,16 @@ class Fit:
         figures = with_figures(self.card, self.figures(x))
         seen = self.panel.look(params(figures))
         names = [regimen.name for regimen in figures.regimens]
-        hazards: dict[str, list[float]] = {}
-        stops: dict[str, list[float]] = {}
-        for arm, one in zip(self.arms, seen[: len(self.arms)], strict=True):
-            first = parse_protocol(arm.protocol, names)[0].regimen
+        hazards, stops = defaultdict(list), defaultdict(list)  # by regimen, logarithms of what was published over what was seen
+        for arm, one in zip(self.panel.arms, seen, strict=False):
             if one.enrolled < FEWEST:
                 continue
+            first = parse_protocol(arm.protocol, names)[0].regimen
             if arm.grade3 and one.grade3 > 0:
                 wanted, had = (-np.log1p(-min(share, 0.97)) for share in (arm.grade3, one.grade3))
-                hazards.setdefault(first, []).append(float(np.log(wanted / had)))
+                hazards[first].append(np.log(wanted / had))
             if arm.discontinuation and one.discontinuation > 0:
-                stops.setdefault(first, []).append(float(np.log(arm.discontinuation / one.discontinuation)))
+                stops[first].append(np.log(arm.discontinuation / one.discontinuation))
         for regimen in figures.regimens:
             if regimen.name in hazards:
                 factor = float(np.exp(np.clip(np.mean(hazards[regimen.name]), -1, 1)))
@@ -418,7 +413,7 @@ def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
     write_figures(document, fit.figures(fit.position.x))
     table = tomlkit.table()
-    table.add("trials", tomlkit.array(sorted({arm.trial for arm in fit.arms})).multiline(True))  # type: ignore[arg-type]
+    table.add("trials", tomlkit.array(sorted({arm.trial for arm in fit.panel.arms})).multiline(True))  # type: ignore[arg-type]
     table.add("patients", fit.n)
     table.add("seed", fit.seed)
     table.add("rounds", fit.position.round)

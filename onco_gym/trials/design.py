@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.scenarios import Params, params
+from onco_gym.cards.scenarios import params
 from onco_gym.cards.schema import Categorical, Normal, Variable
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.patients import Cohort, default_generator
@@ -22,6 +22,8 @@ from onco_gym.trials.statistics import Interval, Times, hazard_ratio, log_rank_z
 
 Outcome = Literal["pfs_months", "os_months", "response", "grade3", "qalys"]
 OUTCOMES: tuple[Outcome, ...] = ("pfs_months", "os_months", "response", "grade3", "qalys")
+WEIGHTS = (1.0, 0.25, 0.25)
+"""Weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total score."""
 SMALLEST_GROUP = 0.03
 """A protected group with a smaller share of the patients is too small to judge."""
 
@@ -61,15 +63,7 @@ class Score:
     dominated: bool = False
 
 
-def score(
-    card: Card,
-    candidate: Candidate,
-    control: str,
-    n: int = 500,
-    seed: int = 0,
-    months: float = 60.0,
-    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
-) -> Score:
+def score(card: Card, candidate: Candidate, control: str, n: int = 500, seed: int = 0, months: float = 60.0) -> Score:
     """Score a candidate against the protocol ``control``. Both arms have the same patients and chance.
 
     Args:
@@ -79,16 +73,14 @@ def score(
         n: patients enrolled per arm.
         seed: same seed, same score.
         months: follow-up.
-        weights: weights of efficacy (per quality-adjusted year), safety and diversity (per unit) in the total.
     """
     figures, setting = params(card), candidate.setting
     course = run_arm(card, figures, setting, candidate.protocol, n, seed, months)
     treated = summarise(card, setting, candidate.protocol, course, months)
-    compared = simulated_arm(card, figures, setting, control, n, seed, months)
-    gain = treated.quality - compared.quality
+    gain = treated.quality - simulated_arm(card, figures, setting, control, n, seed, months).quality
     diversity, least = _diversity(card, setting.population, patients_of(card, setting, n, seed, course), gain, seed)
     efficacy, safety = mean(gain), rate(~treated.severe)
-    total = float(np.dot(weights, (efficacy.value, safety.value, diversity)))
+    total = float(np.dot(WEIGHTS, (efficacy.value, safety.value, diversity)))
     return Score(candidate, n, efficacy, safety, diversity, least, total)
 
 
@@ -130,7 +122,6 @@ def optimise(
     n: int = 1600,
     seed: int = 0,
     months: float = 60.0,
-    weights: tuple[float, float, float] = (1.0, 0.25, 0.25),
     progress: Progress = silent,
 ) -> list[Score]:
     """Rank candidates by successive halving: all get few patients, the better half twice as many, and so on up to ``n``.
@@ -147,20 +138,15 @@ def optimise(
         patients = max(100, n // 2 ** (rounds - 1 - turn))
         scores = []
         for number, candidate in enumerate(standing):
-            scores.append(score(card, candidate, control, patients, seed, months, weights))
+            scores.append(score(card, candidate, control, patients, seed, months))
             progress(f"candidates, round {turn + 1} of {rounds}", number + 1, len(standing))
         scores.sort(key=lambda one: -one.total)
         keep = 0 if turn == rounds - 1 else math.ceil(len(scores) / 2)  # after the last round all are ranked
         ranked = scores[keep:] + ranked
         standing = [one.candidate for one in scores[:keep]]
-    return [_judged(one, ranked) for one in ranked]
-
-
-def _judged(one: Score, every: Sequence[Score]) -> Score:
-    mine = np.array([one.efficacy.value, one.safety.value, one.diversity])
-    others = np.array([[other.efficacy.value, other.safety.value, other.diversity] for other in every if other is not one])
-    dominated = bool(len(others) and np.any((others >= mine).all(1) & (others > mine).any(1)))
-    return Score(**{**vars(one), "dominated": dominated})
+    every = np.array([(one.efficacy.value, one.safety.value, one.diversity) for one in ranked])
+    dominated = [bool(((every >= mine).all(1) & (every > mine).any(1)).any()) for mine in every]
+    return [replace(one, dominated=worse) for one, worse in zip(ranked, dominated, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------ power
@@ -200,7 +186,6 @@ class PowerStudy:
         endpoint: ``pfs`` or ``os``.
         accrual: months over which patients enter at an even rate.
         follow_up: months from the last entry to the analysis.
-        figures: figures to use instead of the card's own.
         seed: same seed, same answer.
         pool: patients simulated per arm. A trial may have up to a fifth of them per arm. In larger trials, a chance
             difference between the pools would count as an effect.
@@ -215,7 +200,6 @@ class PowerStudy:
         endpoint: Literal["pfs", "os"] = "pfs",
         accrual: float = 18.0,
         follow_up: float = 12.0,
-        figures: Params | None = None,
         seed: int = 0,
         pool: int = 6000,
     ) -> None:
@@ -227,11 +211,9 @@ class PowerStudy:
             raise TrialError(f"pool is {pool} patients per arm, expected at least 10")
         self.endpoint, self.accrual, self.follow_up, self.seed = endpoint, accrual, follow_up, seed
         self.most = pool // 5
-        months = accrual + follow_up
-        used = params(card) if figures is None else figures
         self._times: list[Times] = []
         for number, protocol in enumerate((treated, control)):
-            arm = simulated_arm(card, used, setting, protocol, pool, seed + 500_009 * number, months)
+            arm = simulated_arm(card, params(card), setting, protocol, pool, seed + 500_009 * number, accrual + follow_up)
             self._times.append(arm.progression_free if endpoint == "pfs" else arm.overall)
 
     @functools.cached_property
@@ -282,16 +264,13 @@ class PowerStudy:
             fewest = math.ceil(1 / (1 - power) - 1e-6)
             raise TrialError(f"{repeats} simulated trials cannot show a power of {power:g}: expected at least {fewest}")
         low, high = 2, min(50, self.most)
-        found = self.power(high, repeats, alpha, progress)
-        while found.power.value < power:
+        while (found := self.power(high, repeats, alpha, progress)).power.value < power:
             if high >= self.most:
-                ratio = self.hazard_ratio
                 raise TrialError(
                     f"{self.most} patients per arm reach a power of {found.power.value:.0%}, not {power:.0%}: the hazard ratio "
-                    f"within such a trial is {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                    f"within such a trial is {self.hazard_ratio:.2f}"
                 )
             low, high = high, min(2 * high, self.most)
-            found = self.power(high, repeats, alpha, progress)
         while high - low > max(1, 0.03 * high):
             middle = (low + high) // 2
             tried = self.power(middle, repeats, alpha, progress)
@@ -349,8 +328,8 @@ class Sensitivity:
     ) -> None:
         if outcome not in OUTCOMES:
             raise TrialError(f"there is no outcome {outcome!r}: expected one of {', '.join(OUTCOMES)}")
-        self._card, self._setting, self._protocol, self._months = card, setting, protocol, months
-        self._outcome, self._n, self._seed = outcome, n, seed
+        self._card, self._outcome, self._seed = card, outcome, seed
+        self._asked = setting, protocol, n, seed, months
         read, own = reads(card, recruit(card, setting, protocol, n, seed * BATCHES)), params(card)
         spread = np.quantile(ensemble.offsets, [0.025, 0.975], axis=0)
         kept = []
@@ -370,8 +349,7 @@ class Sensitivity:
     def _run(self, moved: Mapping[int, float]) -> float:
         """The result with the parameters at these indices moved."""
         places = figures_at([self._parameters[index] for index in moved], np.array(list(moved.values())))
-        figures = params(with_figures(self._card, places))
-        arm = simulated_arm(self._card, figures, self._setting, self._protocol, self._n, self._seed, self._months)
+        arm = simulated_arm(self._card, params(with_figures(self._card, places)), *self._asked)
         if self._outcome in ("pfs_months", "os_months"):
             times = arm.progression_free if self._outcome == "pfs_months" else arm.overall
             return float(np.sort(times.months)[(len(times.months) - 1) // 2])
@@ -407,8 +385,8 @@ class Sensitivity:
             progress("figures moved together", len(results), len(points))
         values = np.array(results)
         if values.std() == 0:
-            return [ParameterEffect(row.name, row.low, row.high, 0.0, 0.0) for row in alone]
+            return [replace(row, first=0.0, total=0.0) for row in alone]
         found = sobol.analyze(problem, values, calc_second_order=False, seed=self._seed)
         rows = zip(alone, found["S1"], found["ST"], strict=True)
-        effects = [ParameterEffect(row.name, row.low, row.high, float(first), float(total)) for row, first, total in rows]
+        effects = [replace(row, first=float(first), total=float(total)) for row, first, total in rows]
         return sorted(effects, key=lambda row: -row.total)

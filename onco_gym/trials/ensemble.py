@@ -7,6 +7,7 @@ almost as many published 95% intervals as the card's own figures.
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.folder import kept_beside
 from onco_gym.cards.scenarios import Params, params
+from onco_gym.cards.schema import Arm
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.trials.arms import TrialError
-from onco_gym.trials.calibration import PULL, ROBUST, ArmPanel, ArmSeen, Fit
+from onco_gym.trials.calibration import PULL, ROBUST, ArmSeen, Fit
 from onco_gym.trials.parameters import Parameter, figures_at, fitted_parameters, with_figures
 
 MEMBERS = 24
@@ -77,23 +79,22 @@ def load_ensemble(card: Card, path: str | os.PathLike[str]) -> Ensemble | None:
         if {one.name: float(f"{sum(one.start):.6g}") for one in known} != {n: float(f"{v[0]:.6g}") for n, v in rows.items()}:
             raise StaleError(f"{file} was drawn around other figures; draw it again with onco-gym calibrate CARD --ensemble")
         offsets = np.stack([rows[one.name][1:] for one in known], axis=1)
+    except StaleError:
+        raise
     except (OSError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        if isinstance(error, TrialError):
-            raise
         raise TrialError(f"{file} is not an ensemble: {error}") from None
     if not offsets.size or not np.isfinite(offsets).all() or np.abs(offsets).max() > 50:
         raise TrialError(f"{file} is not an ensemble: its numbers are empty or out of range")
     return Ensemble(tuple(known), offsets)
 
 
-def covered(panel: ArmPanel, seen: list[ArmSeen]) -> float:
+def covered(arms: Sequence[Arm], seen: Sequence[ArmSeen]) -> float:
     """Share of the published 95% intervals of medians that contain the simulated figure."""
     hits = []
-    for arm, one in zip(panel.arms, seen[: len(panel.arms)], strict=True):
+    for arm, one in zip(arms, seen, strict=False):  # those with twice the kill come last
         for interval, times in ((arm.pfs_interval, one.progression_free), (arm.os_interval, one.overall)):
             if interval and one.enrolled:
-                median = times.months[(len(times.months) - 1) // 2]
-                hits.append(interval[0] <= median <= interval[1])
+                hits.append(interval[0] <= times.months[(one.enrolled - 1) // 2] <= interval[1])
     return float(np.mean(hits)) if hits else 1.0
 
 
@@ -124,14 +125,14 @@ def draw_ensemble(
     weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
     precision = jacobian.T @ (weight[:, None] * jacobian) + max(PULL, 0.5) ** 2 * np.eye(len(centre))
     spread = np.linalg.cholesky(np.linalg.inv(precision))
-    floor = covered(fit.panel, base[1]) - ALLOWED
+    floor = covered(fit.panel.arms, base[1]) - ALLOWED
     rng = np.random.default_rng([seed, 11])
     kept: list[NDArray[np.float64]] = []
     scale, tried, found = 1.0, 0, 0
     while len(kept) < members:
         offset = scale * (spread @ rng.standard_normal(len(centre)))
         tried += 1
-        if scale < 0.05 or covered(fit.panel, fit.look(offset)[1]) >= floor:
+        if scale < 0.05 or covered(fit.panel.arms, fit.look(offset)[1]) >= floor:
             kept.append(offset)
             found += 1
             progress("members of the ensemble", len(kept), members)

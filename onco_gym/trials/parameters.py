@@ -10,19 +10,14 @@ from pydantic import BaseModel
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Params, params
+from onco_gym.knowledge.plausibility import NO_TARGET, RESISTANT
 from onco_gym.trials.arms import Candidates
 
 Path = tuple[str | int, ...]
 """The place of a figure in a card: table, name of the row, key, and anything below it. Cases have numbers."""
 
-ABSENT = 0.1
-"""A target with at most this sensitivity counts as absent. Such figures are knowledge and do not move."""
 NOWHERE = -7.9
 """A clone with at most this log10 fraction is irrelevant to a subgroup. Such figures do not move."""
-
-
-STRONG = 0.8
-"""A clone that escapes at least this share of kill counts as resistant. The fit does not change which clones do."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,7 @@ class Parameter:
         return [min(max(self._moved(start, x), min(self.low, start)), max(self.high, start)) for start in self.start]
 
     def _moved(self, start: float, x: float) -> float:
-        if x == 0:
-            return start
-        if self.law == "shift":
+        if x == 0 or self.law == "shift":
             return start + self.scale * x
         factor = float(np.exp(self.scale * x))
         return start * factor if self.law == "factor" else 1 - max(1 - start, 0.03) * factor
@@ -82,7 +75,8 @@ def _kills(card: Card) -> Iterator[Parameter]:
 def _sensitivities(card: Card) -> Iterator[Parameter]:
     """The spread of each mechanism, and its sensitivities where the target is present.
 
-    The case nearest to 1 is the reference for the kill. It does not move, and no other case crosses it.
+    The case nearest to 1 is the reference for the kill. It does not move, and no other case crosses it. That a target is absent
+    is knowledge and does not move either.
     """
     direct = [mechanism for mechanism in card.mechanisms if mechanism.kind != "immune" and mechanism.spread > 0]
     if direct:
@@ -96,7 +90,7 @@ def _sensitivities(card: Card) -> Iterator[Parameter]:
             path = ("mechanisms", mechanism.name, "spread")
             yield Parameter(f"spread {mechanism.name}", [path], [mechanism.spread], 0.25, 0.4, 2.5)
         known = [case.value for case in mechanism.sensitivity]
-        present = [i for i, value in enumerate(known) if value > (0.02 if mechanism.kind == "immune" else ABSENT)]
+        present = [i for i, value in enumerate(known) if value > (0.02 if mechanism.kind == "immune" else NO_TARGET)]
         if not present:
             continue
         reference = min(present, key=lambda i: abs(known[i] - 1))
@@ -109,6 +103,7 @@ def _sensitivities(card: Card) -> Iterator[Parameter]:
 
 
 def _clones(card: Card) -> Iterator[Parameter]:
+    """The figures of the resistant clones. The fit does not change which of them count as resistant."""
     for clone in card.clones[1:]:
         at: Path = ("clones", clone.name)
         for i, case in enumerate(clone.log10_fraction):
@@ -121,7 +116,7 @@ def _clones(card: Card) -> Iterator[Parameter]:
             yield Parameter(f"acquired {clone.name}", [path], [clone.acquired.per_cycle], 1.0, 1e-11, 2e-3)
         for mechanism, value in clone.resistance.items():
             path = (*at, "resistance", mechanism)
-            low, high = (STRONG, 0.995) if value >= STRONG else (0.0, STRONG - 0.01)
+            low, high = (RESISTANT, 0.995) if value >= RESISTANT else (0.0, RESISTANT - 0.01)
             yield Parameter(f"resistance {clone.name} {mechanism}", [path], [value], 0.3, low, high, "rest")
         yield Parameter(f"fitness cost {clone.name}", [(*at, "fitness_cost")], [clone.fitness_cost], 0.08, 0.0, 0.7, "shift")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from onco_gym.cards.schema import Arm
 from onco_gym.foundation.files import replacing
 from onco_gym.trials.published import Reproduction
-from onco_gym.trials.statistics import Times
+from onco_gym.trials.statistics import Interval, Times
 from onco_gym.trials.trial import TrialResult
 
 NOTE = "Simulated patients. Research software, not for treating patients."
@@ -53,8 +54,7 @@ def kaplan_meier(result: TrialResult, title: str) -> Any:
             shown = f"{median:.1f} months" if np.isfinite(median) else "not reached"
             label = f"{arm.name}: {shown}"
             if index < len(ratios) and np.isfinite(ratios[index].value):
-                ratio = ratios[index]
-                label += f"; HR {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                label += f"; HR {ratios[index]:.2f}"
             draw_curve(axes, times, result.months, label, COLOURS[index % len(COLOURS)])
             for tick in ticks:
                 count = int((times.months >= tick).sum())
@@ -75,54 +75,50 @@ def against_published(rows: Sequence[Reproduction], title: str) -> Any:
     """Simulated against published: medians with intervals on log axes, response and grade 3+ rates."""
     figure = _figure(12, 10.5)
     panels = figure.subplots(2, 2).ravel()
-    for axes, (name, attribute, label) in zip(
-        panels[:2], (("pfs", "progression_free", "median PFS, months"), ("os", "overall", "median OS, months")), strict=True
-    ):
-        for row in rows:
-            published = getattr(row.arm, f"{name}_months")
-            if published is None:
-                continue
-            median = getattr(row.result, attribute).median()
-            interval = getattr(row.arm, f"{name}_interval") or (published, published)
-            high = min(median.high, 90.0)
-            _cross(axes, row, published, interval, min(median.value, 90.0), (median.low, high))
-        axes.set(xscale="log", yscale="log", title=label)
-        ticks = [1, 2, 3, 5, 10, 20, 40, 80]
-        axes.set_xticks(ticks, ticks)
-        axes.set_yticks(ticks, ticks)
-        axes.minorticks_off()
-        low, high = 1.0, 100.0
-        axes.plot([low, high], [low, high], color="0.3", lw=0.8)
-        for factor in (0.8, 1.25):
-            axes.plot([low, high], [low * factor, high * factor], color="0.7", lw=0.7, ls="--")
-        axes.set(xlim=(low, high), ylim=(low, high))
-    for axes, (name, label) in zip(panels[2:], (("response", "response rate"), ("grade3", "grade 3+ rate")), strict=True):
-        for row in rows:
-            published = getattr(row.arm, name)
-            if published is not None:
-                estimate = getattr(row.result, name)
-                half = 1.96 * np.sqrt(published * (1 - published) / row.arm.n) if row.arm.n else 0.0
-                _cross(axes, row, published, (published - half, published + half), estimate.value, (estimate.low, estimate.high))
-        axes.plot([0, 1], [0, 1], color="0.3", lw=0.8)
-        for shift in (-0.08, 0.08):
-            axes.plot([0, 1], [shift, 1 + shift], color="0.7", lw=0.7, ls="--")
-        axes.set(title=label, xlim=(0, 1), ylim=(0, 1))
-    for axes in panels:
-        axes.set(xlabel="published", ylabel="simulated")
+    titles = {"pfs_months": "median PFS, months", "os_months": "median OS, months"}
+    titles |= {"response": "response rate", "grade3": "grade 3+ rate"}
+    found = [(row.arm, row.result.estimates()) for row in rows]
+    for axes, (name, label) in zip(panels, titles.items(), strict=True):
+        for arm, estimates in found:
+            if getattr(arm, name) is not None:
+                _cross(axes, arm, name, estimates[name])
+        if name in ("pfs_months", "os_months"):
+            axes.set(xscale="log", yscale="log")
+            ticks = [1, 2, 3, 5, 10, 20, 40, 80]
+            axes.set_xticks(ticks, ticks)
+            axes.set_yticks(ticks, ticks)
+            axes.minorticks_off()
+            ends = np.array([1.0, 100.0])
+            limits = 0.8 * ends, 1.25 * ends
+        else:
+            ends = np.array([0.0, 1.0])
+            limits = ends - 0.08, ends + 0.08
+        axes.plot(ends, ends, color="0.3", lw=0.8)
+        for limit in limits:
+            axes.plot(ends, limit, color="0.7", lw=0.7, ls="--")
+        axes.set(title=label, xlim=ends, ylim=ends, xlabel="published", ylabel="simulated")
         axes.grid(alpha=0.15)
-    for use, colour in (("fit", COLOURS[0]), ("check", COLOURS[1])):
-        panels[0].plot([], [], "o", ms=4, color=colour, label={"fit": "fitted", "check": "check, never fitted"}[use])
+    for use, colour in (("fitted", COLOURS[0]), ("check, never fitted", COLOURS[1])):
+        panels[0].plot([], [], "o", ms=4, color=colour, label=use)
     panels[0].legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(f"{title}\n{NOTE}", fontsize=9)
     return figure
 
 
-def _cross(axes: Any, row: Reproduction, x: float, across: Sequence[float], y: float, up: Sequence[float]) -> None:
-    colour = COLOURS[0] if row.arm.use == "fit" else COLOURS[1]
+def _cross(axes: Any, arm: Arm, name: str, simulated: Interval) -> None:
+    """A figure of an arm, with intervals across and up. Medians end at 90 months."""
+    x = getattr(arm, name)
+    y, low, high = np.minimum(simulated, 90.0)
+    if name in ("response", "grade3"):
+        half = 1.96 * np.sqrt(x * (1 - x) / arm.n) if arm.n else 0.0
+        across = x - half, x + half
+    else:
+        across = getattr(arm, name.replace("months", "interval")) or (x, x)
     wide = [[max(x - across[0], 0)], [max(across[1] - x, 0)]]
-    tall = [[max(y - up[0], 0)], [max(up[1] - y, 0)]]
+    tall = [[max(y - low, 0)], [max(high - y, 0)]]
+    colour = COLOURS[0] if arm.use == "fit" else COLOURS[1]
     axes.errorbar([x], [y], xerr=wide, yerr=tall, fmt="o", ms=4, color=colour, elinewidth=0.6, alpha=0.85)
-    axes.annotate(row.arm.trial, (x, y), fontsize=4.5, alpha=0.6, xytext=(2, 2), textcoords="offset points")
+    axes.annotate(arm.trial, (x, y), fontsize=4.5, alpha=0.6, xytext=(2, 2), textcoords="offset points")
 
 
 def published_panels(rows: Sequence[Reproduction], trials: Sequence[str], title: str) -> Any:

@@ -18,6 +18,7 @@ from onco_gym.trials.arms import ArmCourse, Setting, run_arm
 RESPONSE = -0.30
 """RECIST 1.1: change of the sum of diameters, confirmed by the next scan, that counts as a response (Eisenhauer, Eur J Cancer
 2009;45:228)."""
+FIGURES = ("pfs_months", "os_months", "response", "disease_control", "grade3", "discontinuation", "qalys")
 LIMIT = 4.0
 """Log hazard ratio, up or down, at which :func:`fast_log_hazard_ratio` stops."""
 
@@ -91,6 +92,11 @@ class ArmResult:
     stopped: NDArray[np.bool_]
     quality: NDArray[np.float64]
 
+    def estimates(self) -> dict[str, Interval]:
+        """The :data:`FIGURES` of the arm, with intervals for chance."""
+        medians = self.progression_free.median(), self.overall.median()
+        return dict(zip(FIGURES, (*medians, *(getattr(self, name) for name in FIGURES[2:])), strict=True))
+
 
 def summarise(card: Card, setting: Setting, protocol: str, course: ArmCourse, months: float) -> ArmResult:
     """The results of an arm whose patients (all enrolled) were followed for ``months``."""
@@ -154,11 +160,6 @@ def hazard_ratio(treated: Times, control: Times) -> Interval:
     with np.errstate(over="ignore"):  # curves that hardly overlap
         low, high = np.exp(fitted.confidence_intervals_.to_numpy()[0])
     return Interval(float(np.exp(fitted.params_["treated"])), float(low), float(high))
-
-
-def log_rank(one: Times, other: Times) -> float:
-    """p-value of the log-rank test, two-sided."""
-    return math.erfc(abs(log_rank_z(one, other)) / math.sqrt(2))
 
 
 def log_rank_z(one: Times, other: Times) -> float:

@@ -1,6 +1,6 @@
 """Run a trial: arms side by side in one population, with intervals for chance and for uncertain figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,20 +9,31 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.load import digest
-from onco_gym.cards.scenarios import Params
-from onco_gym.cards.scenarios import params as params_of
+from onco_gym.cards.scenarios import Params, params
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.trials.arms import Setting, TrialError
-from onco_gym.trials.statistics import LIMIT, ArmResult, Interval, Times, fast_log_hazard_ratio, hazard_ratio, simulated_arm
+from onco_gym.trials.statistics import (
+    FIGURES,
+    LIMIT,
+    ArmResult,
+    Interval,
+    Times,
+    fast_log_hazard_ratio,
+    hazard_ratio,
+    simulated_arm,
+)
 
 RESAMPLES = 40
 """Bootstrap samples of the patients, for the uncertainty of chance."""
 FEW = 400
 """Patients per arm for simulations with the figures of an ensemble."""
-FIGURES = ("pfs_months", "os_months", "response", "disease_control", "grade3", "discontinuation", "qalys")
 RATIOS = ("pfs_hazard_ratio", "os_hazard_ratio")
 MULTIPLIED = np.array([name.endswith(("months", "ratio")) for name in (*FIGURES, *RATIOS)])
 SHARES = np.array([name not in ("pfs_months", "os_months", "qalys", *RATIOS) for name in (*FIGURES, *RATIOS)])
+
+
+Bounds = dict[str, tuple[float, float]]
+"""Figures to intervals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +61,8 @@ class TrialResult:
     arms: tuple[ArmResult, ...]
     pfs_hazard_ratios: tuple[Interval, ...]
     os_hazard_ratios: tuple[Interval, ...]
-    uncertainty: tuple[dict[str, tuple[float, float]], ...]
-    ratio_uncertainty: tuple[dict[str, tuple[float, float]], ...]
+    uncertainty: tuple[Bounds, ...]
+    ratio_uncertainty: tuple[Bounds, ...]
 
     def hazard_ratios(self, endpoint: Literal["pfs", "os"]) -> tuple[Interval, ...]:
         """Hazard ratio of each arm except the last, against the last. :attr:`included` says what the intervals include."""
@@ -111,33 +122,21 @@ def run_trial(
             progress("arms", done, total)
         return rows
 
-    arms = results(params_of(card), n)
+    arms = results(params(card), n)
     *others, last = arms
     exact = {
         "pfs_hazard_ratio": [hazard_ratio(arm.progression_free, last.progression_free) for arm in others],
         "os_hazard_ratio": [hazard_ratio(arm.overall, last.overall) for arm in others],
     }
-    figures: list[dict[str, tuple[float, float]]] = [{} for _ in arms]
-    ratios: list[dict[str, tuple[float, float]]] = [{} for _ in others]
+    figures: list[Bounds] = [{} for _ in arms]
+    ratios: list[Bounds] = [{} for _ in others]
     if ensemble:
         few = min(n, FEW)
-        moved = _moves([_points(results(one, few)) for one in (params_of(card), *ensemble)])
+        own, *members = (_points(results(one, few)) for one in (params(card), *ensemble))
         rng = np.random.default_rng([seed, 23])
-        chance = [_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)]
-        spread = np.sort(np.concatenate([_apply(move, np.stack(chance)) for move in moved]), axis=0)
-        low, high = spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))]
-        own, names = _points(arms), (*FIGURES, *RATIOS)
-        for i, arm in enumerate(arms):
-            place = slice(i * len(names), (i + 1) * len(names))
-            rows = dict(zip(names, np.stack([low, high, own])[:, place].T.tolist(), strict=True))
-            for name, one in estimates(arm).items():
-                # Never narrower than chance: if few patients all respond, resampling them shows no spread.
-                figures[i][name] = min(rows[name][0], one.low), max(rows[name][1], one.high)
-            for name in RATIOS if i < len(others) else ():
-                value, (*bounds, fast) = exact[name][i].value, rows[name]
-                if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
-                    # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
-                    ratios[i][name] = bounds[0] * value / fast, bounds[1] * value / fast
+        chance = np.stack([_points(_resampled(arms, independent, rng)) for _ in range(RESAMPLES)])
+        spread = np.concatenate([_moved(own, member, chance) for member in members])
+        figures, ratios = _bounds(arms, exact, spread)
     return TrialResult(
         card=card.id,
         digest=digest(card),
@@ -154,10 +153,31 @@ def run_trial(
     )
 
 
-def estimates(arm: ArmResult) -> dict[str, Interval]:
-    """The :data:`FIGURES` of an arm, with intervals for chance."""
-    medians = {"pfs_months": arm.progression_free.median(), "os_months": arm.overall.median()}
-    return {**medians, **{name: getattr(arm, name) for name in FIGURES[2:]}}
+def _bounds(
+    arms: Sequence[ArmResult], exact: Mapping[str, Sequence[Interval]], spread: NDArray[np.float64]
+) -> tuple[list[Bounds], list[Bounds]]:
+    """95% intervals of the figures of each arm, and of the hazard ratios of each but the last.
+
+    Args:
+        arms: the arms.
+        exact: their hazard ratios, by name.
+        spread: (draws, values) figures in the order of :func:`_points`.
+    """
+    spread = np.sort(spread, axis=0)
+    low_high_own = np.stack([spread[int(0.025 * len(spread))], spread[int(0.975 * len(spread))], _points(arms)])
+    figures: list[Bounds] = []
+    ratios: list[Bounds] = [{} for _ in arms[:-1]]
+    for i, rows in enumerate(low_high_own.reshape(3, len(arms), -1).transpose(1, 2, 0).tolist()):
+        found = dict(zip((*FIGURES, *RATIOS), rows, strict=True))
+        # Never narrower than chance: if few patients all respond, resampling them shows no spread.
+        chance = arms[i].estimates()
+        figures.append({name: (min(found[name][0], one.low), max(found[name][1], one.high)) for name, one in chance.items()})
+        for name in RATIOS if i < len(ratios) else ():
+            value, (low, high, own) = exact[name][i].value, found[name]
+            if np.exp(-LIMIT) < value < np.exp(LIMIT):  # beyond, keep the interval of Cox regression
+                # Resampled ratios have Breslow's ties, the ratio itself has Efron's. Rescale them to it.
+                ratios[i][name] = low * value / own, high * value / own
+    return figures, ratios
 
 
 def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
@@ -172,27 +192,18 @@ def _points(arms: Sequence[ArmResult]) -> NDArray[np.float64]:
     return np.array(values)
 
 
-def _moves(points: Sequence[NDArray[np.float64]]) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """How each member of an ensemble moves the figures: (its values, factor or shift). The first point is the card's own.
+def _moved(own: NDArray[np.float64], member: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(draws, values) moved as the figures move from the card's ``own`` (values,) to those of a ``member`` of an ensemble.
 
     All share patients and chance, so few patients suffice to show the difference. Medians and ratios move by a factor, shares and
-    means by a shift.
+    means by a shift. A median that only one of the two reaches is the member's.
     """
-    own, *members = points
-    factors = np.resize(MULTIPLIED, len(own))
+    factors, shares = (np.resize(flags, len(own)) for flags in (MULTIPLIED, SHARES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = [np.where(np.isfinite(own), point / own, np.nan) for point in members]
-        return [(point, np.where(factors, by, point - own)) for point, by in zip(members, ratios, strict=True)]
-
-
-def _apply(move: tuple[NDArray[np.float64], NDArray[np.float64]], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(draws, values) after the move. A median that only one of the two reaches is the member's."""
-    member, by = move
-    factors = np.resize(MULTIPLIED, len(by))
-    with np.errstate(invalid="ignore"):
+        by = np.where(factors, np.where(np.isfinite(own), member / own, np.nan), member - own)
         values = np.where(factors, draws * by, draws + by)
-    shares = np.resize(SHARES, len(by))
-    return np.where(np.isnan(values) | ~np.isfinite(by), member, np.where(shares, np.clip(values, 0, 1), values))
+    values = np.where(shares, np.clip(values, 0, 1), values)
+    return np.where(np.isnan(values) | ~np.isfinite(by), member, values)
 
 
 def _resampled(arms: Sequence[ArmResult], independent: bool, rng: np.random.Generator) -> list[ArmResult]:
@@ -230,7 +241,7 @@ def as_json(result: TrialResult) -> dict[str, Any]:
 
     arms = []
     for arm, wider in zip(result.arms, result.uncertainty, strict=True):
-        figures = {name: plain(value, wider.get(name)) for name, value in estimates(arm).items()}
+        figures = {name: plain(value, wider.get(name)) for name, value in arm.estimates().items()}
         times = {"pfs": arm.progression_free, "os": arm.overall}
         curves = {name: [number(value) for value in one.curve(grid)] for name, one in times.items()}
         arms.append({"protocol": arm.name, "n": arm.n, **figures, "curves": {"months": grid.tolist(), **curves}})

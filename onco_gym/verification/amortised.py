@@ -54,22 +54,19 @@ class Network:
     card_digest: str
     weights: dict[str, NDArray[np.float32]]
 
-    def shortlist(
-        self, engine: Engine, who: Cases, n: int, count: int | None = None, among: NDArray[np.bool_] | None = None
-    ) -> Shortlist:
+    def shortlist(self, engine: Engine, who: Cases, n: int, among: NDArray[np.bool_] | None = None) -> Shortlist:
         """A shortlist for :func:`.solver.by_lines`: the regimens that the network predicts are best as the next line.
 
         Args:
             engine: the environment; its actions must be regimens.
             who: (…, n * P) patients, P for each sequence; the network looks at the first of them.
             n: number of sequences.
-            count: how many regimens; by default a seventh of them.
             among: (R, n) regimens that may be given; by default all that the guideline does not forbid.
         """
         firsts = who.take(np.arange(n) * (who.key.shape[-1] // n))
         open_to = permitted(engine, firsts, n)
         asked = open_to if among is None else among
-        few = count or round(len(asked) / SHARE)
+        few = round(len(asked) / SHARE)
         seen = jnp.asarray((features(firsts, open_to) - self.weights["mean"][:, None]) / self.weights["scale"][:, None])
 
         def choose(decisions: Sequence, since: NDArray[np.int32]) -> NDArray[np.bool_]:

@@ -72,6 +72,13 @@ def redrawn(who: Cases, numbers: NDArray[np.int64]) -> Cases:
     return many._replace(key=derived(many.key, jnp.asarray(np.tile(salts, n))))
 
 
+def filled(engine: Engine, given: Sequence) -> Sequence:
+    """(H, n) the regimens ``given`` (T, n), and a pause after the end, where they are -1."""
+    out = np.full((engine.horizon, given.shape[1]), engine.scenario.holiday, np.int32)
+    out[: len(given)] = np.where(given >= 0, given, engine.scenario.holiday)
+    return out
+
+
 class Course(NamedTuple):
     """What happened, cycle by cycle."""
 
@@ -132,7 +139,7 @@ def crisp(journey: Journey) -> Journey:
     return journey._replace(state=state._replace(line=jnp.round(state.line), treatment=treatment))
 
 
-def in_parts(work: Callable[[NDArray[np.intp]], Iterable[jax.Array]], n: int, at_once: int = LANES) -> list[NDArray[Any]]:
+def in_parts(work: Callable[[NDArray[np.intp]], Iterable[Any]], n: int, at_once: int = LANES) -> list[NDArray[Any]]:
     """The arrays (…, n) from ``work`` on ``at_once`` patients at a time, joined. One shape needs one compilation."""
 
     def part(start: int) -> list[NDArray[Any]]:

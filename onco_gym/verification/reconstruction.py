@@ -11,8 +11,9 @@ decision in a cycle and the next best explanation.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +32,13 @@ BEAM = 12
 """Hypotheses kept for each patient."""
 AT_ONCE = 16
 """Patients searched at once; more would not fit into the processor's cache."""
-PATIENTS = (1, 1, 1, 1, 0, 0)
-"""The axis of patients in the results of the search."""
 GRADES = 0.05
 """Error of a toxicity grade, in grades, because charts round."""
 BLUNT = 12.0
 """Largest penalty of one observation in nats, because charts contain errors."""
+
+
+C = TypeVar("C", bound=Sampled)
 
 
 class Observed(NamedTuple):
@@ -76,8 +78,7 @@ def watch(engine: Engine, who: Cases, decisions: Sequence) -> Observed:
 @functools.partial(jax.jit, static_argnums=0)
 def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> Observed:
     def cycle(journey: Journey, decision: jax.Array) -> tuple[Journey, Observed]:
-        noted = _Noted()
-        after, _ = step(engine.scenario, engine.params, journey, decision, draw=noted.draw)
+        after, noted = _stepped(engine, journey, decision, _Noted)
         state = after.state
         marker = ctdna(engine.params, after, Sampled(after.key, state.cycle))
         seen = Observed(
@@ -94,21 +95,14 @@ def _watch(engine: Engine, who: Cases, decisions: jax.Array) -> Observed:
     return jax.lax.scan(cycle, begin(engine, who, "sampled"), decisions)[1]
 
 
-class _Noted:
-    """Records which severe events were drawn."""
+class _Noted(Sampled):
+    """Chance that remembers which severe events were drawn."""
 
-    def __init__(self) -> None:
-        self.events: Any = None
+    events: jax.Array
 
-    def draw(self, key: jax.Array, cycle: jax.Array) -> Sampled:
-        noted = self
-
-        class Drawn(Sampled):
-            def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
-                noted.events, stop = super().one_of(hazards, further, channel)
-                return noted.events, stop
-
-        return Drawn(key, cycle)
+    def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
+        self.events, stop = super().one_of(hazards, further, channel)
+        return self.events, stop
 
 
 class Read(Sampled):
@@ -144,17 +138,24 @@ class Read(Sampled):
         return jnp.ones_like(hazard), jnp.zeros_like(hazard)
 
 
+def _stepped(
+    engine: Engine, journey: Journey, decision: jax.Array, chance: Callable[[jax.Array, jax.Array], C]
+) -> tuple[Journey, C]:
+    """A cycle under ``decision`` (n,): the journey after it, and the chance that it was given."""
+    made: list[C] = []
+
+    def draw(key: jax.Array, cycle: jax.Array) -> C:
+        made.append(chance(key, cycle))
+        return made[-1]
+
+    after, _ = step(engine.scenario, engine.params, journey, decision, draw=draw)
+    return after, made[-1]
+
+
 def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Observed) -> tuple[Journey, jax.Array]:
     """A cycle under a hypothesis: the journey after it, set to what was seen, and (n,) misfit in nats."""
-    params = engine.params
-    holder: list[Read] = []
-
-    def draw(key: jax.Array, cycle: jax.Array) -> Read:
-        del key
-        holder.append(Read(now.severe.astype(jnp.float32), cycle))
-        return holder[-1]
-
-    after, _ = step(engine.scenario, params, journey, decision, draw=draw)
+    params, severe = engine.params, now.severe.astype(jnp.float32)
+    after, read = _stepped(engine, journey, decision, lambda _, cycle: Read(severe, cycle))
     state, patient = after.state, journey.patient
     error = (jnp.log(jnp.maximum(now.diameter, 1e-3)) - jnp.log(diameter(state.volume, patient.lesions))) / params.scan_error
     scan = jnp.where(now.scanned, jnp.minimum(0.5 * error**2, BLUNT), 0.0)
@@ -165,7 +166,7 @@ def _explained(engine: Engine, journey: Journey, decision: jax.Array, now: Obser
     spread = params.ctdna_error * jnp.maximum(slope, 0.05) / ten + 1e-3
     shed = jnp.minimum(0.5 * ((now.ctdna - expected) / spread) ** 2, BLUNT)
     grades = jnp.sum(jnp.minimum(0.5 * ((now.toxicity - state.toxicity) / GRADES) ** 2, BLUNT), 0)
-    misfit = scan + shed + jnp.minimum(grades, 2 * BLUNT) + jnp.minimum(holder[-1].surprise, BLUNT)
+    misfit = scan + shed + jnp.minimum(grades, 2 * BLUNT) + jnp.minimum(read.surprise, BLUNT)
     return after._replace(state=_as_seen(journey.state, state, now)), jnp.where(now.alive, misfit, 0.0)
 
 
@@ -199,40 +200,46 @@ def reconstruct(engine: Engine, who: Cases, observed: Observed) -> Reconstructio
         who: (…, n) the patients, whose biology is known. Their chance is not used.
         observed: T cycles of n patients.
     """
-    n = who.key.shape[-1]
 
-    def some(rows: NDArray[np.intp]) -> list[jax.Array]:
-        found = _search(engine, who.take(rows), Observed(*(jnp.asarray(part[..., rows]) for part in observed)))
-        return [jnp.moveaxis(part, axis, -1) for part, axis in zip(found, PATIENTS, strict=True)]
+    def some(rows: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
+        seen = Observed(*(jnp.asarray(part[..., rows]) for part in observed))
+        return _traced(*map(np.asarray, _search(engine, who.take(rows), seen)))
 
-    joined = in_parts(some, n, AT_ONCE)
-    chosen, parents, probability, margin, score, misfit = (
-        np.moveaxis(part, -1, axis) for part, axis in zip(joined, PATIENTS, strict=True)
+    decisions, probability, margin, misfit = in_parts(some, who.key.shape[-1], AT_ONCE)
+    alive = np.asarray(observed.alive)
+    return Reconstruction(
+        decisions=np.where(alive, decisions, -1).astype(np.int32),
+        probability=np.where(alive, probability, 0).astype(np.float32),
+        margin=np.where(alive, margin, 0).astype(np.float32),
+        misfit=misfit,
     )
-    cycles = len(chosen)
-    best = score.argmax(1)
-    weights = softmax(score, 1)
+
+
+def _traced(
+    chosen: NDArray[Any], parents: NDArray[Any], by: NDArray[Any], margin: NDArray[Any], score: NDArray[Any], misfit: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
+    """Follow the hypotheses of :func:`_search` back: (T, n) decisions, probabilities and margins, and (n,) misfit of the best."""
+    cycles, n, _ = chosen.shape
+    best, rows = score.argmax(1), np.arange(n)[:, None]
     paths = np.empty((cycles, n, BEAM), np.int32)
     at = np.tile(np.arange(BEAM), (n, 1))
-    rows = np.arange(n)[:, None]
     for time in range(cycles - 1, -1, -1):
         paths[time] = chosen[time][rows, at]
         at = parents[time][rows, at]
     decisions = paths[:, np.arange(n), best]
     # Hypotheses that survived to the end give the probability of every cycle. The others count through the filter.
-    agreed = (weights[None] * (paths == decisions[..., None])).sum(2)
-    filtered = np.take_along_axis(probability, decisions[..., None], 2)[..., 0]
-    alive = np.asarray(observed.alive)
-    return Reconstruction(
-        decisions=np.where(alive, decisions, -1).astype(np.int32),
-        probability=np.where(alive, np.minimum(agreed, np.maximum(filtered, 0)), 0).astype(np.float32),
-        margin=np.where(alive, np.take_along_axis(margin, decisions[..., None], 2)[..., 0], 0).astype(np.float32),
-        misfit=misfit[np.arange(n), best],
-    )
+    agreed = (softmax(score, 1) * (paths == decisions[..., None])).sum(2)
+    filtered, margin = (np.take_along_axis(part, decisions[..., None], 2)[..., 0] for part in (by, margin))
+    return decisions, np.minimum(agreed, np.maximum(filtered, 0)), margin, misfit[np.arange(n), best]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _search(engine: Engine, who: Cases, observed: Observed) -> tuple[jax.Array, ...]:
+    """The beams of n patients over T cycles.
+
+    For each cycle (T, n, B) regimens and parents of the hypotheses kept, and (T, n, R) probability and margin of each regimen.
+    At the end (n, B) score and misfit.
+    """
     scenario, weights = engine.scenario, engine.card.inverse
     n, count = who.key.shape[-1], len(scenario.regimens)
     wide = BEAM * count

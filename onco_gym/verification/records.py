@@ -39,11 +39,6 @@ class Record(Script):
 
     observed: Observed
 
-    @property
-    def patients(self) -> NDArray[np.int64]:
-        """(n,) the numbers of the patients in reports. With a seed, patient ``i`` is that of ``reset(seed=seed + i)``."""
-        return np.arange(len(self))
-
     def who(self, engine: Engine) -> Cases:
         """The patients themselves."""
         return cases_at(engine, self.origin)

@@ -18,7 +18,7 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.rewards import Scene, blend, reward_terms
 from onco_gym.simulator.state import Journey
 from onco_gym.simulator.transition import USUAL_ORDERS, step
-from onco_gym.verification.course import Cases, Sequence, begin
+from onco_gym.verification.course import LANES, Cases, Sequence, begin, in_parts
 
 SMOOTH = frozenset({"outcome", "carbon"})
 """Reward terms that are smooth in the decisions."""
@@ -27,8 +27,6 @@ STRETCHES = 10
 RATE = 0.3
 TEMPERATURE = 1.0, 0.1
 """Temperature at the start and at the end."""
-LANES = 256
-"""Patients optimised at once."""
 
 
 def worth_of(engine: Engine, who: Cases, weights: jax.Array) -> jax.Array:
@@ -52,48 +50,36 @@ def stretch_of(horizon: int) -> NDArray[np.int32]:
     return np.searchsorted(edges, np.arange(horizon), side="right").astype(np.int32)
 
 
-def climb(
-    engine: Engine,
-    who: Cases,
-    n: int,
-    horizon: int,
-    open_to: NDArray[np.bool_],
-    iterations: int = 40,
-    seed: int = 0,
-) -> Sequence:
+def climb(engine: Engine, who: Cases, n: int, open_to: NDArray[np.bool_], iterations: int = 40, seed: int = 0) -> Sequence:
     """(H, n) the sequences that the weights converge to.
 
     Args:
         engine: the environment; its actions must be regimens.
         who: (…, n * P) patients, P for each sequence, patient by patient.
         n: number of sequences.
-        horizon: cycles.
         open_to: (R, n) regimens that may be given.
         iterations: steps of Adam.
         seed: the seed of the start, at random and nearly equal weights.
     """
-    size = who.key.shape[-1] // n
-    stretch = stretch_of(horizon)
+    size, stretch = who.key.shape[-1] // n, stretch_of(engine.horizon)
     count = int(stretch.max()) + 1
     start = np.random.default_rng([seed, 13]).normal(0, 0.5, (count, len(open_to), n)).astype(np.float32)
     logits = np.where(open_to[None], start, -30.0).astype(np.float32)
-    out = np.empty((horizon, n), np.int32)
-    at_once = max(LANES // size, 1)
-    for first in range(0, n, at_once):
-        some = np.resize(np.arange(first, min(first + at_once, n)), at_once)
-        rows = (some[:, None] * size + np.arange(size)).reshape(-1)
-        found = _climbing(engine, horizon, size, iterations)(who.take(rows), logits[:, :, some])
-        out[:, some] = np.asarray(found)[stretch]
-    return out
+
+    def some(rows: NDArray[np.intp]) -> list[jax.Array]:
+        every = (rows[:, None] * size + np.arange(size)).reshape(-1)
+        return [_climbing(engine, size, iterations)(who.take(every), logits[:, :, rows])]
+
+    return in_parts(some, n, max(LANES // size, 1))[0][stretch]
 
 
 @functools.lru_cache(maxsize=32)
-def _climbing(engine: Engine, horizon: int, size: int, iterations: int) -> Any:
+def _climbing(engine: Engine, size: int, iterations: int) -> Any:
     """(who, logits) -> (stretches, n) the regimens that the weights converge to.
 
     XLA's fusion would recompute parts of the backward pass many times. Without it the gradient takes a third of the time.
     """
-    stretch = jnp.asarray(stretch_of(horizon))
+    stretch = jnp.asarray(stretch_of(engine.horizon))
     optimiser = optax.adam(RATE)
 
     def mixed(logits: jax.Array, temperature: jax.Array) -> jax.Array:

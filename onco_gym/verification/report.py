@@ -12,6 +12,7 @@ from onco_gym.foundation.pages import COLOURS, NOTE, colour, figure, section, ta
 from onco_gym.interfaces.engine import Engine
 from onco_gym.verification.scoring import LEVEL, Verification
 
+VALUES = ("value", "best", "regret", "achieved", "hindsight", "deviation")
 SHOWN = 8
 """Episodes drawn by default: those that lost most."""
 
@@ -44,20 +45,15 @@ def to_json(engine: Engine, found: Verification) -> dict[str, Any]:
     """All results as plain values."""
     names = engine.scenario.regimens
     episodes = []
-    for i, patient in enumerate(found.record.patients):
-        length = int(found.record.lengths[i])
+    for i, length in enumerate(found.record.lengths):
+        values = {name: _number(getattr(found, name)[i]) for name in VALUES}
         episodes.append(
             {
-                "patient": int(patient),
-                "value": _number(found.value[i]),
-                "best": _number(found.best[i]),
-                "regret": _number(found.regret[i]),
+                "patient": i,
+                **values,
                 "regret_interval": [_number(x) for x in found.regret_interval[:, i]],
                 "weeks_lost": _number(found.weeks[i], 2),
                 "weeks_lost_interval": [_number(x, 2) for x in found.weeks_interval[:, i]],
-                "achieved": _number(found.achieved[i]),
-                "hindsight": _number(found.hindsight[i]),
-                "deviation": _number(found.deviation[i]),
                 "accepted": found.accepted[:length, i].astype(int).tolist(),
                 "suspicion_nats": _number(found.suspicion[i], 2),
                 "flagged": bool(found.flagged[i]),
@@ -106,7 +102,7 @@ def _row(found: Verification, i: int) -> tuple[str, ...]:
     length = int(found.record.lengths[i])
     low, high = found.regret_interval[:, i]
     return (
-        str(found.record.patients[i]),
+        str(i),
         f"{found.value[i]:.2f}",
         f"{found.best[i]:.2f}",
         f"{found.regret[i]:.2f} [{low:.2f}, {high:.2f}]",
@@ -117,7 +113,6 @@ def _row(found: Verification, i: int) -> tuple[str, ...]:
 
 
 def _episode(engine: Engine, found: Verification, i: int) -> str:
-    patient = found.record.patients[i]
     low, high = found.regret_interval[:, i]
     lost = (
         f"Regret {found.regret[i]:.2f} [{low:.2f}, {high:.2f}], {found.weeks[i]:.0f} quality-adjusted weeks lost. "
@@ -125,9 +120,9 @@ def _episode(engine: Engine, found: Verification, i: int) -> str:
     )
     reasons = "".join(f"<li>{html.escape(reason.text)}</li>" for reason in found.reasons[i] if reason.lost > 0.01)
     suspect = "<p>The decisions do not fit what was seen.</p>" if found.flagged[i] else ""
-    caption = f"Patient {patient}: done, best, and where value was lost."
+    caption = f"Patient {i}: done, best, and where value was lost."
     drawn = figure(lambda axes: draw(axes, engine, found, i), caption, 4.6, 10.0)
-    return section(f"Patient {patient}", f"<p>{html.escape(lost)}</p>{suspect}{drawn}<ol>{reasons}</ol>")
+    return section(f"Patient {i}", f"<p>{html.escape(lost)}</p>{suspect}{drawn}<ol>{reasons}</ol>")
 
 
 def draw(axes: Any, engine: Engine, found: Verification, i: int) -> None:

@@ -19,7 +19,7 @@ from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Cases, Course, Reading, Sequence, beside, follow, redrawn
+from onco_gym.verification.course import Cases, Course, Reading, Sequence, beside, filled, follow, redrawn
 from onco_gym.verification.reasons import LostValue, explain
 from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import Record
@@ -45,7 +45,6 @@ def optimal(
     engine: Engine,
     who: Cases,
     n: int | None = None,
-    horizon: int | None = None,
     mode: Literal["expected", "drawn", "hindsight"] = "expected",
     starts: Listed[Sequence] = (),
     effort: Effort = THOROUGH,
@@ -62,7 +61,6 @@ def optimal(
         who: (…, n * P) patients. With P above 1, a sequence is for P patients at once: those that a real patient may be, given
             what is known.
         n: number of sequences; by default one for each of ``who``.
-        horizon: cycles; by default the environment's.
         mode: ``expected``: best in the simulator's expected reading. ``drawn``: that sequence, improved further over draws of
             chance; slow. ``hindsight``: best with each patient's own chance, an upper bound.
         starts: (H, n) sequences to start from, in addition to those found line by line.
@@ -75,20 +73,20 @@ def optimal(
         known: patients that were solved before and are not solved again. Newly solved patients are added. It is not used with
             hindsight, ``starts`` or ``among``.
     """
-    count, length = n or who.key.shape[-1], horizon or engine.horizon
+    count = n or who.key.shape[-1]
     reading: Reading = "sampled" if mode == "hindsight" else "expected"
     names: list[bytes] = []
     if known is not None and mode != "hindsight" and not starts and among is None:
-        names = marks(engine, who, count, (mode, length, effort, iterations, seed, warm))
+        names = marks(engine, who, count, (mode, engine.horizon, effort, iterations, seed, warm))
         if (plans := known.recall(names)) is not None:
             return plans
     network = network_for(engine) if warm else None
     shortlist = network.shortlist(engine, who, count, among=among) if network is not None else None
-    lines, tried = by_lines(engine, who, count, length, effort.lines, among, shortlist=shortlist)
+    lines, tried = by_lines(engine, who, count, engine.horizon, effort.lines, among, shortlist=shortlist)
     begun = [lines, *starts]
     if iterations:
         open_to = permitted(engine, who, count) if among is None else among
-        begun.append(climb(engine, who, count, length, open_to, iterations, seed))
+        begun.append(climb(engine, who, count, open_to, iterations, seed))
     plans = improve(engine, who, begun, reading, effort, seed, among)
     if mode == "drawn":
         # These are not the draws used for regret: the search must not overfit those.
@@ -186,17 +184,13 @@ def verify(
     def stage(name: str) -> None:
         progress(name, next(stages), 7)
 
-    n, horizon, holiday = record.actions.shape[1], engine.horizon, engine.scenario.holiday
-    who = record.who(engine)
-    done = np.full((horizon, n), holiday, np.int32)
-    done[: len(record.actions)] = np.where(record.actions >= 0, record.actions, holiday)
-    lengths = record.lengths.astype(np.int32)
+    who, done, lengths = record.who(engine), filled(engine, record.actions), record.lengths.astype(np.int32)
     stage("best decisions")
-    plans = optimal(engine, who, horizon=horizon, effort=effort, seed=seed, known=known)
+    plans = optimal(engine, who, effort=effort, seed=seed, known=known)
     stage("what could have followed")
     # Treatment not given after death must not count as a loss, so what was done is followed by the best decisions.
     brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
-    lines, _ = by_lines(engine, who, n, horizon, brief.lines, begun=(done, lengths))
+    lines, _ = by_lines(engine, who, len(record), engine.horizon, brief.lines, begun=(done, lengths))
     ended = improve(engine, who, [done, lines, plans.decisions], "expected", brief, seed, since=lengths)
     done, better = ended.decisions, ended.value > plans.value  # what was done may be better than anything found
     plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)

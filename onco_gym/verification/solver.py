@@ -24,7 +24,7 @@ from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import blend
 from onco_gym.simulator.state import Journey
-from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, beside, crisp, move
+from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, beside, crisp, in_parts, move
 
 LANES = 2048
 """Courses simulated at once."""
@@ -124,8 +124,8 @@ def improve(
 
         def valued(sequences: Sequence, patient: NDArray[Any]) -> NDArray[np.float32]:
             horizon, count, m = sequences.shape
-            found = values_of(engine, few, len(some), sequences.reshape(horizon, -1), np.tile(patient, count), reading)
-            return found.reshape(count, m)
+            each = sequences.reshape(horizon, -1), np.tile(patient, count)
+            return totals_of(engine, few, len(some), *each, reading)[0].reshape(count, m)
 
         task = _Task(valued, np.arange(len(some)), open_to[:, some], fixed[some])
         return _search(task, pool[:, :, some], effort, np.random.default_rng([seed, 11, first]))
@@ -275,28 +275,23 @@ def _permitted(engine: Engine, who: Cases) -> jax.Array:
 def value_of(engine: Engine, who: Cases, decisions: Sequence, reading: Reading = "expected") -> NDArray[np.float32]:
     """(n,) the value of ``decisions`` (H, n)."""
     n = decisions.shape[1]
-    return values_of(engine, who, n, decisions, np.arange(n), reading)
-
-
-def values_of(
-    engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
-) -> NDArray[np.float32]:
-    """(L,) the value of ``sequences`` (H, L) for ``patient`` (L,) among the n in ``who`` (…, n * P), as a mean over P."""
-    return totals_of(engine, who, n, sequences, patient, reading)[0]
+    return totals_of(engine, who, n, decisions, np.arange(n), reading)[0]
 
 
 def totals_of(
     engine: Engine, who: Cases, n: int, sequences: Sequence, patient: NDArray[Any], reading: Reading = "expected"
 ) -> NDArray[np.float32]:
-    """(2, L) like :func:`values_of`: the value, and the quality-adjusted life years in it."""
+    """(2, L) the value of ``sequences`` (H, L), and the quality-adjusted life years in it.
+
+    Sequence l is for ``patient`` (L,) among the n in ``who`` (…, n * P). Both are means over P.
+    """
     size = who.key.shape[-1] // n
-    at_once = max(LANES // size, 1)
-    out = np.empty((2, len(patient)), np.float32)
-    for start in range(0, len(patient), at_once):
-        some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
-        decisions = jnp.asarray(sequences[:, some], jnp.int32)
-        out[:, some] = np.asarray(_totals(engine, _taken(who, patient[some], size), decisions, size, reading))
-    return out
+
+    def some(lanes: NDArray[np.intp]) -> list[jax.Array]:
+        decisions = jnp.asarray(sequences[:, lanes], jnp.int32)
+        return [_totals(engine, _taken(who, patient[lanes], size), decisions, size, reading)]
+
+    return in_parts(some, len(patient), max(LANES // size, 1))[0]
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -392,21 +387,13 @@ def _lines(
     engine: Engine, who: Cases, decisions: Sequence, patient: NDArray[Any], since: NDArray[Any], regimen: NDArray[Any]
 ) -> tuple[Sequence, NDArray[np.float32], NDArray[np.int32]]:
     """((H, L) decisions, (L,) values, (L,) cycle in which the line ended) of a line of ``regimen`` begun at ``since``."""
-    horizon, n = decisions.shape
-    size = who.key.shape[-1] // n
-    at_once = max(LANES // size, 1)
-    made = np.empty((horizon, len(patient)), np.int32)
-    worth, ends = np.empty(len(patient), np.float32), np.empty(len(patient), np.int32)
+    size = who.key.shape[-1] // decisions.shape[1]
 
-    def some_of(start: int) -> None:
-        some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)
-        own, since_when, which = (
-            jnp.asarray(part, jnp.int32) for part in (decisions[:, patient[some]], since[some], regimen[some])
-        )
-        given, value, end = _line(engine, _taken(who, patient[some], size), own, since_when, which, size)
-        made[:, some], worth[some], ends[some] = np.asarray(given), np.asarray(value), np.asarray(end)
+    def some(lanes: NDArray[np.intp]) -> tuple[jax.Array, ...]:
+        parts = (jnp.asarray(part, jnp.int32) for part in (decisions[:, patient[lanes]], since[lanes], regimen[lanes]))
+        return _line(engine, _taken(who, patient[lanes], size), *parts, size)
 
-    beside(some_of, range(0, len(patient), at_once))
+    made, worth, ends = in_parts(some, len(patient), max(LANES // size, 1))
     return made, worth, ends
 
 

@@ -27,7 +27,7 @@ def test_episodes_are_recorded_and_verified(printed, refused, brief, tmp_path):
     asked = ("record", "clinician", "--env", "melanoma", "-n", N, "--seed", SEED, "--out", episodes)
     assert printed(*asked) == f"wrote {N} episodes of clinician to {episodes}\n"
     kept = read_record(episodes, make_engine("melanoma", horizon=HORIZON, split="test"))
-    assert (kept.agent, kept.seed, len(kept.patients)) == ("clinician", SEED, N)
+    assert (kept.agent, kept.seed, len(kept)) == ("clinician", SEED, N)
     out = printed("verify", episodes, "--agent", "clinician", "--json", found, "--html", page)
     assert "clinician on Melanoma; 90% intervals" in out
     assert "decisions that the agent makes again" in out

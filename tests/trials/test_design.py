@@ -83,9 +83,10 @@ def exponential(monkeypatch):
         return SimpleNamespace(progression_free=times, overall=times)
 
     monkeypatch.setattr(design, "simulated_arm", arm)
+    monkeypatch.setattr(design, "params", lambda card: None)
 
     def study(ratio, pool=40_000, **options):
-        return PowerStudy(None, EGFR, str(10 / ratio), "10", figures=(), pool=pool, **options)
+        return PowerStudy(None, EGFR, str(10 / ratio), "10", pool=pool, **options)
 
     return study
 
