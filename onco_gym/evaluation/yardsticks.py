@@ -6,7 +6,6 @@ cards, other reward weights, another horizon or another way to decide; 100 is th
 """
 
 import functools
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from onco_gym.cards.load import digest
 from onco_gym.foundation.files import write_json
 from onco_gym.foundation.intervals import mean
 from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.results import from_plain, read_plain
 from onco_gym.interfaces.engine import Engine
 from onco_gym.rewards import card_weights
 
@@ -88,12 +88,10 @@ def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
         CardError: if the file cannot be read.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        value, low, high = map(float, content.pop("gain"))
-        found = Yardstick(**content, gain=(value, low, high))
+        found = from_plain(Yardstick, read_plain(path))
         if not found.random < found.guideline < float("inf") or not np.isfinite(found.planner):
             raise ValueError("its returns are not finite, or the guideline's is not above random play")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise CardError(f"{path} is not a yardstick: {error}") from None
     return found
 
