@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, play
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.foundation.workers import WorkError, connected, spread
-from onco_gym.interfaces.engine import Seat
+from onco_gym.foundation.workers import connected, spread
+from onco_gym.interfaces.engine import Engine, Seat
 from onco_gym.interfaces.registry import NAMESPACE
-from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
+from onco_gym.interfaces.single import MultiObjectiveEnv
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import TERMS
 from onco_gym.version import __version__
@@ -101,12 +101,11 @@ def write_dataset(
     name = dataset_id or default_id(env_id, agent)
     home, target = _place(name, root, overwrite)
     env = gym.make(env_id, **(options or {}))
-    unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # all ids make one
-    digest = unwrapped.engine.scenario.digest
-    load_agent(unwrapped.engine, agent, seed)  # fail early on unknown agents
+    engine: Engine = env.unwrapped.engine  # type: ignore[attr-defined] # all ids have one
+    load_agent(engine, agent, seed)  # fail early on unknown agents
+    vector = isinstance(env.unwrapped, MultiObjectiveEnv)
     tasks = [
-        Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
-        for first in range(0, episodes, CHUNK)
+        Chunk(engine, vector, agent, (seed + first) % 2**64, min(CHUNK, episodes - first)) for first in range(0, episodes, CHUNK)
     ]
     total, steps, returns = len(tasks), 0, []
     description = (
@@ -132,10 +131,10 @@ def write_dataset(
             {
                 "agent": agent,
                 "seed": seed,
-                "card": unwrapped.engine.card.id,
-                "card_digest": digest,
+                "card": engine.card.id,
+                "card_digest": engine.scenario.digest,
                 "onco_gym_version": __version__,
-                "reward_weights": unwrapped.engine.weights,
+                "reward_weights": engine.weights,
                 "reward_terms": list(TERMS),
                 "verdicts": list(VERDICTS),
                 "mean_return": mean,
@@ -153,12 +152,11 @@ def _of_all(progress: Progress, before: int, total: int, stage: str, done: int, 
 class Chunk(NamedTuple):
     """The task of :func:`roll`."""
 
-    env_id: str
-    options: dict[str, Any]
+    engine: Engine
+    vector: bool  # whether the reward is the vector of terms
     agent: str
     seed: int
     patients: int
-    digest: str
 
 
 def roll(task: Chunk) -> dict[str, NDArray[Any]]:
@@ -166,12 +164,9 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
 
     All :data:`CHUNK` patients are rolled out even if fewer are wanted, so the compiled function and the tally stay the same.
     """
-    env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # all ids make one
-    if env.engine.scenario.digest != task.digest:
-        raise WorkError(f"a worker's card {env.engine.card.id} has digest {env.engine.scenario.digest}, expected {task.digest}")
+    engine = task.engine
     seeds = np.uint64(task.seed) + np.arange(CHUNK, dtype=np.uint64)  # after the last of all seeds comes the first
-    origin = env.engine.draw(Seat.first(seeds))
-    run = play(env.engine, load_agent(env.engine, task.agent, task.seed), origin, keep_steps=True)
+    run = play(engine, load_agent(engine, task.agent, task.seed), engine.draw(Seat.first(seeds)), keep_steps=True)
     steps = run.steps
     assert steps is not None
     lengths = steps.lengths[: task.patients]
@@ -190,8 +185,8 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     arrays = {
         "lengths": lengths,
         "observations": flat(steps.observations),
-        "actions": flat(run.actions).astype(env.action_space.dtype),
-        "rewards": flat(terms if isinstance(env, MultiObjectiveEnv) else steps.rewards),
+        "actions": flat(run.actions).astype(engine.kind.space.dtype),
+        "rewards": flat(terms if task.vector else steps.rewards),
         "terminations": last & died,
         "truncations": last & ~died,
         "action_mask": flat(steps.masks),

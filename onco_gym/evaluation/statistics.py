@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onco_gym.foundation.intervals import Interval
+from onco_gym.foundation.intervals import UNKNOWN, Interval
 
 REPLICATES = 2000
 """Bootstrap samples behind an interval."""
@@ -63,29 +63,9 @@ def interquartile_mean(scores: ArrayLike) -> Any:
         (...), the shape of the leading axes; a number for (runs, tasks).
     """
     flat = _runs_and_tasks(scores)
-    flat = flat.reshape(*flat.shape[:-2], -1)
-    size = flat.shape[-1]
-    cut = size // 4
-    middle = np.partition(flat, [cut, size - cut - 1], axis=-1)[..., cut : size - cut]
-    return np.sort(middle, axis=-1).mean(axis=-1)  # sorted, so that the order of runs does not change the last digit
-
-
-def average(scores: ArrayLike) -> Any:
-    """(...) the mean over runs and tasks of ``scores`` (..., runs, tasks)."""
-    return _runs_and_tasks(scores).mean(axis=(-2, -1))
-
-
-def optimality_gap(scores: ArrayLike, target: float = 1.0) -> Any:
-    """How far runs stay below ``target`` on average. Scores above ``target`` count as equal to it.
-
-    Args:
-        scores: (..., runs, tasks).
-        target: the desired score.
-
-    Returns:
-        (...), at least 0, in the unit of the scores.
-    """
-    return target - np.minimum(_runs_and_tasks(scores), target).mean(axis=(-2, -1))
+    flat = np.sort(flat.reshape(*flat.shape[:-2], -1), axis=-1)
+    cut = flat.shape[-1] // 4
+    return flat[..., cut : flat.shape[-1] - cut].mean(axis=-1)
 
 
 def bootstrap_interval(
@@ -191,7 +171,7 @@ def ratio_interval(
         raise StatisticsError(f"top and bottom have shapes {a.shape} and {b.shape}, expected (n,) for the same patients")
     pairs = _checked(np.stack([a, b], 1), level, replicates)
     if b.mean() <= 0:
-        return Interval(float("nan"), float("nan"), float("nan"))
+        return UNKNOWN
     rng = np.random.default_rng(seed)
     sums = np.concatenate(
         [pairs[rng.integers(len(a), size=(size, len(a)))].sum(1) for _, size in _blocks(replicates, 2 * len(a))]

@@ -27,12 +27,6 @@ def test_interquartile_mean_by_hand():
     assert statistics.interquartile_mean(np.stack([column(1, 2, 3, 100), column(0, 0, 8, 9)])).tolist() == [2.5, 4.0]
 
 
-def test_optimality_gap_by_hand():
-    assert statistics.optimality_gap(column(0.5, 1.5)) == 0.25  # 1.5 counts as 1
-    assert statistics.optimality_gap(column(50, 100, 130), target=100) == pytest.approx(50 / 3)
-    assert statistics.optimality_gap(column(2, 3)) == 0
-
-
 def test_probability_of_improvement_by_hand():
     assert statistics.probability_of_improvement(column(1, 2, 3), column(1, 2, 3)).value == 0.5
     assert statistics.probability_of_improvement(column(2, 3), column(1, 2)).value == 0.875  # three wins and a tie of four pairs
@@ -116,16 +110,15 @@ def test_improvement_is_symmetric_and_mann_whitneys(first, runs, seed):
 
 @given(SCORES)
 @settings(max_examples=50, deadline=None)
-def test_profiles_fall_and_gaps_are_positive(scores):
+def test_profiles_fall(scores):
     found = statistics.performance_profile(scores, np.linspace(-101, 101, 9), replicates=20)
     assert (np.diff(found.share) <= 0).all()
     assert (found.share[0], found.share[-1]) == (1, 0)
-    assert statistics.optimality_gap(scores, 50) >= -1e-9
 
 
 def test_strata_stay_apart():
     """Runs are drawn within a task: between tasks of no spread there is no uncertainty, however far apart."""
-    found = statistics.bootstrap_interval(np.tile([0.0, 100.0], (5, 1)), statistics.average)
+    found = statistics.bootstrap_interval(np.tile([0.0, 100.0], (5, 1)), lambda some: some.mean(axis=(-2, -1)))
     assert (found.value, found.low, found.high) == (50, 50, 50)
 
 
