@@ -1,7 +1,7 @@
 """Reading observations: from numbers in 0..1 back to names and units."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,16 @@ Masks = NDArray[np.bool_]
 
 
 class ObservationReader:
-    """Reads the plain environment's fields back into the names and units that guideline rules use.
+    """Reads observations back into the names and units that guideline rules use.
 
     Args:
         card: a validated card.
+        fields: the fields of the environment; by default those of the plain one, with which all others begin.
     """
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, fields: Sequence[Field] | None = None) -> None:
         self._layout = scenario(card)
-        self._fields = {field.name: field for field in self._layout.fields}
+        self._fields = {field.name: field for field in fields or self._layout.fields}
 
     def __call__(self, observation: Observations) -> "ObservedFacts":
         """The facts in ``observation`` (n, F)."""
