@@ -37,6 +37,7 @@ class ObservedFacts(Mapping[str, NDArray[Any]]):
     def __init__(self, observation: Observations, layout: Scenario, fields: Mapping[str, Field]) -> None:
         self._observation, self._layout, self._fields = observation, layout, fields
         self._levels = dict(layout.levels)
+        self._read: dict[str, NDArray[Any]] = {}  # what several rules use is read once
 
     def raw(self, name: str) -> NDArray[np.float32]:
         """(n,) a field in its unit."""
@@ -56,6 +57,11 @@ class ObservedFacts(Mapping[str, NDArray[Any]]):
         return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._read:
+            self._read[name] = self._value(name)
+        return self._read[name]
+
+    def _value(self, name: str) -> NDArray[Any]:
         if name in self._levels:
             shown = np.stack([self.raw(column) for column in self._levels[name]], 1)
             return np.where(shown.max(1) > 0.5, shown.argmax(1), -1)
