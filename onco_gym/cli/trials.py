@@ -7,21 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onco_gym
-from onco_gym.cli.arguments import (
-    add_environment,
-    add_json,
-    add_out,
-    add_patients,
-    add_plot,
-    add_quiet,
-    add_seed,
-    add_workers,
-    number,
-    weeks,
-    whole,
-    workers_of,
-)
-from onco_gym.cli.parser import Commands, Parser, UsageError
+from onco_gym.cli.arguments import number, weeks, whole
+from onco_gym.cli.parser import Commands, Parser, UsageError, workers_of
 from onco_gym.cli.screen import console, make_table, note, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
@@ -48,13 +35,13 @@ def register(commands: Commands) -> None:
 def _register_trial(commands: Commands) -> None:
     example = "trial NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --plot km.png"
     parser = commands.add(trial_command, "Simulate a trial.", example)
-    add_environment(parser)
+    parser.add_environment()
     text = "who is in the trial, such as 'EGFR_L858R and ecog <= 1'; by default everybody"
     parser.add_argument("--population", default="", metavar="EXPR", help=text)
     text = "regimens in order, such as 'gefitinib_erlotinib > osimertinib(31%%)'; the other arms are compared with the last"
     _add_regimens(parser, text)
-    add_patients(parser, 1000, low=2, about="patients per arm")
-    add_seed(parser, "the same trial")
+    parser.add_patients(1000, low=2, about="patients per arm")
+    parser.add_seed("the same trial")
     parser.add_argument("--months", type=MONTHS, default=60.0, help="follow-up; by default 60")
     text = "weeks between scans, the last repeated: 9, or 6,6,9; by default as on the card"
     parser.add_argument("--scan-weeks", type=weeks, default=(), metavar="WEEKS", help=text)
@@ -62,40 +49,40 @@ def _register_trial(commands: Commands) -> None:
     parser.add_argument("--independent", action="store_true", help=text)
     text = "let the intervals include chance only, not the uncertain figures of the card"
     parser.add_argument("--no-ensemble", action="store_true", help=text)
-    add_json(parser, "also write all figures and curves to this file")
-    add_plot(parser, "also draw Kaplan-Meier curves")
-    add_quiet(parser)
+    parser.add_json("also write all figures and curves to this file")
+    parser.add_plot("also draw Kaplan-Meier curves")
+    parser.add_quiet()
 
 
 def _register_calibrate(commands: Commands) -> None:
     about = "Fit the figures of a card to its published arms and write them back, or compare them with --check."
     parser = commands.add(calibrate_command, about, "calibrate NSCLC --check")
-    add_environment(parser)
+    parser.add_environment()
     text = "fit nothing: simulate every published arm and show it beside what was published"
     parser.add_argument("--check", action="store_true", help=text)
     text = "fit nothing: draw the ensemble of a fitted card again"
     parser.add_argument("--ensemble", action="store_true", help=text)
-    add_patients(parser, 1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
-    add_seed(parser, "the same result for the same card", default=1, high=2**32 - 1)
+    parser.add_patients(1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
+    parser.add_seed("the same result for the same card", default=1, high=2**32 - 1)
     text = "most rounds of a fit; by default 12. A fit that was interrupted goes on where it stopped"
     parser.add_argument("--rounds", type=whole(1, 1000), default=12, metavar="N", help=text)
-    add_out(parser, "FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
-    add_json(parser, "with --check: also write all figures to this file")
-    add_plot(parser, "with --check: also draw what was simulated against what was published")
-    add_workers(parser)
-    add_quiet(parser)
+    parser.add_out("FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
+    parser.add_json("with --check: also write all figures to this file")
+    parser.add_plot("with --check: also draw what was simulated against what was published")
+    parser.add_workers()
+    parser.add_quiet()
 
 
 def _register_design(commands: Commands) -> None:
     example = "design NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --power 0.9"
     about = "Choose among protocols, find the sample size, and show which figures the answer depends on."
     parser = commands.add(design_command, about, example)
-    add_environment(parser)
+    parser.add_environment()
     text = "who could be in the trial; each of several populations is tried; by default everybody"
     parser.add_argument("--population", action="append", metavar="EXPR", help=text)
     _add_regimens(parser, "a candidate, such as 'gefitinib_erlotinib > osimertinib'; the last arm is the control")
-    add_patients(parser, 1600, low=100, about="patients in the last round")
-    add_seed(parser, "the same answer")
+    parser.add_patients(1600, low=100, about="patients in the last round")
+    parser.add_seed("the same answer")
     parser.add_argument("--endpoint", choices=("pfs", "os"), default="pfs", help="what the trial tests; by default pfs")
     parser.add_argument("--power", type=number(0.05, 0.99), default=0.8, help="the power wanted; by default 0.8")
     text = "months over which patients enter; by default 18"
@@ -108,8 +95,8 @@ def _register_design(commands: Commands) -> None:
     parser.add_argument("--sensitivity", choices=OUTCOMES, metavar="OUTCOME", help=text)
     text = "with --sensitivity: base samples; by default 32"
     parser.add_argument("--samples", type=int, choices=(8, 16, 32, 64, 128, 256), default=32, metavar="N", help=text)
-    add_json(parser)
-    add_quiet(parser)
+    parser.add_json()
+    parser.add_quiet()
 
 
 def _add_regimens(parser: Parser, arms: str) -> None:
