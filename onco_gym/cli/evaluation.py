@@ -115,9 +115,8 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
     if arguments.network:
         wrote(network_file(card))
         return
-    value, low, high = found.gain
     print(
         f"{engine.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the planner "
-        f"gains {value:.3f} ({low:.3f} to {high:.3f}); the score of the guideline is {100 / found.reach:.1f}"
+        f"gains {found.gain:.3f}; the score of the guideline is {100 / found.reach:.1f}"
     )
     wrote(yardstick_file(card))

@@ -14,6 +14,7 @@ from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
+    from onco_gym.cards.schema import Arm
     from onco_gym.trials.design import Candidate, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
@@ -125,12 +126,6 @@ def _shown(estimate: "Interval", bounds: tuple[float, float], form: str) -> str:
     return "{} ({} to {})".format(*texts)
 
 
-def _ratio(estimate: "Interval") -> str:
-    if math.isnan(estimate.value):
-        return "unknown"
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
-
-
 # ------------------------------------------------------------------------------------------------ trial
 
 
@@ -138,14 +133,14 @@ def trial_command(arguments: argparse.Namespace) -> None:
     """Simulate a trial."""
     name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
-    from onco_gym.trials import Setting, as_json, run_trial
+    from onco_gym.trials import as_json
 
     ensemble = None if arguments.no_ensemble else _ensemble(name, card)
     members = ensemble.members(card) if ensemble else []
-    setting = Setting(arguments.population, arguments.prior, arguments.scan_weeks)
+    setting = onco_gym.Setting(arguments.population, arguments.prior, arguments.scan_weeks)
     asked = {name: getattr(arguments, name) for name in ("n", "seed", "months", "independent")}
     with progress_bar(quiet=arguments.quiet) as progress:
-        result = run_trial(card, setting, arguments.arm, **asked, ensemble=members, progress=progress)
+        result = onco_gym.run_trial(card, setting, arguments.arm, **asked, ensemble=members, progress=progress)
     before = f", after {setting.prior}" if setting.prior else ""
     title = f"{card.title}: {setting.population or 'everybody'}{before}"
     _print_trial(title, result)
@@ -171,7 +166,7 @@ def _print_trial(title: str, result: "TrialResult") -> None:
     screen.print(make_table(about, ("arm", *columns), rows))
     if len(result.arms) > 1:
         pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
-        ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
+        ratios = [(arm.name, f"{pfs:.2f}", f"{overall:.2f}") for arm, pfs, overall in pairs]
         about = f"Hazard ratios against {result.arms[-1].name}"
         screen.print(make_table(about, ("arm", "progression or death", "death"), ratios))
     screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
@@ -244,17 +239,19 @@ def _print_check(rows: "Sequence[Reproduction]") -> None:
 
     screen = console()
     columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
-    for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
-        lines = []
-        for row in rows:
-            if row.arm.use == use:
-                before = f", after {row.arm.prior}" if row.arm.prior else ""
-                lines.append((row.arm.trial, row.arm.protocol.split(">")[0].strip() + before, *row.texts()))
+    titles = {"fit": "Fitted arms", "check": "Check arms, never fitted"}
+    for use, title in titles.items():
+        lines = [(row.arm.trial, _short(row.arm), *row.texts()) for row in rows if row.arm.use == use]
         screen.print(make_table(f"{title}: simulated / published", columns, lines))
-    for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
+    for use, title in titles.items():
         found = [one for one in accuracy(rows, use) if one.count]
         figures = [(one.title, f"{one.value:.1%}", one.wanted, one.count, "yes" if one.reached else "NO") for one in found]
         screen.print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
+
+
+def _short(arm: "Arm") -> str:
+    """An arm's first regimen, and what was given before the trial."""
+    return arm.protocol.split(">")[0].strip() + (f", after {arm.prior}" if arm.prior else "")
 
 
 # ------------------------------------------------------------------------------------------------ design
@@ -266,11 +263,10 @@ def design_command(arguments: argparse.Namespace) -> None:
         raise UsageError("a design needs at least two --arm: candidates, and the control as the last")
     name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
-    from onco_gym.trials import Setting
     from onco_gym.trials.design import Candidate, optimise
 
     *protocols, control = arguments.arm
-    settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
+    settings = [onco_gym.Setting(population, arguments.prior) for population in arguments.population or [""]]
     candidates = [Candidate(setting, protocol) for setting in settings for protocol in protocols]
     with progress_bar(quiet=arguments.quiet) as progress:
         ranked = optimise(card, candidates, control, arguments.n, arguments.seed, progress=progress)
@@ -292,7 +288,7 @@ def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
         (
             one.candidate.setting.population or "everybody",
             one.candidate.protocol,
-            f"{one.efficacy.value:+.2f} ({one.efficacy.low:+.2f} to {one.efficacy.high:+.2f})",
+            f"{one.efficacy:+.2f}",
             f"{one.safety.value:.0%}",
             f"{one.diversity:.2f}",
             one.least_served,
@@ -314,8 +310,8 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
         found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
     console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
-        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()} "
-        f"with {found.events:.0f} events, {arguments.accrual:g} months of accrual and {arguments.follow_up:g} of follow-up.",
+        f"power of {found.power:.0%} on {found.endpoint.upper()} with {found.events:.0f} events, {arguments.accrual:g} months "
+        f"of accrual and {arguments.follow_up:g} of follow-up.",
         markup=False,
     )
     ratio = study.hazard_ratio
@@ -323,7 +319,7 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
     if math.isfinite(formula):
         console().print(
             f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
-            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up. If hazards are not "
+            f"with a hazard ratio of {ratio:.2f}. This is the ratio within the trial's own follow-up. If hazards are not "
             "proportional, a longer trial has another ratio.",
             markup=False,
         )

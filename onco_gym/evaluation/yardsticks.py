@@ -16,7 +16,7 @@ from onco_gym.agents import load_agent, rollout
 from onco_gym.cards.folder import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
 from onco_gym.foundation.files import write_json
-from onco_gym.foundation.intervals import mean
+from onco_gym.foundation.intervals import Interval, mean
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.results import from_plain, read_plain
 from onco_gym.interfaces.engine import Engine
@@ -41,7 +41,7 @@ class Yardstick:
         split: whose patients they are.
         patients, first: number of patients, and the seed of the first.
         random, guideline, planner: mean returns.
-        gain: gain in return of the planner over the guideline, with its 95% interval: (value, low, high).
+        gain: gain in return of the planner over the guideline, with its 95% interval.
     """
 
     card_digest: str
@@ -52,7 +52,7 @@ class Yardstick:
     random: float
     guideline: float
     planner: float
-    gain: tuple[float, float, float]
+    gain: Interval
 
     @property
     def reach(self) -> float:
@@ -118,7 +118,6 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
             returns[name].append(rollout(engine, load_agent(engine, name, first + start), count, first + start).returns)
         progress("patients", start + count, patients)
     by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
-    gain = mean(by_agent[PLANNER] - by_agent["guideline"])
+    gain = Interval(*(round(number, 5) for number in mean(by_agent[PLANNER] - by_agent["guideline"])))
     random, guideline, planner = (round(float(by_agent[name].mean()), 5) for name in AGENTS)
-    rounded = (round(gain.value, 5), round(gain.low, 5), round(gain.high, 5))
-    return Yardstick(digest(engine.card), engine.decide, engine.split, patients, first, random, guideline, planner, rounded)
+    return Yardstick(digest(engine.card), engine.decide, engine.split, patients, first, random, guideline, planner, gain)
