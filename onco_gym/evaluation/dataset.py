@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ CHUNK = 1000
 """Patients rolled out together. They share the tally behind the fairness term, so datasets depend on it."""
 WAVE = 16
 """Chunks held in memory at a time."""
-STAGING, REPLACED = ".onco_gym-staging-", ".replaced"
-"""Prefix of the folders in which datasets are made, and the folder inside them for a dataset that is being replaced."""
+STAGING = ".onco_gym-staging-"
+"""Prefix of the folders in which datasets are made."""
 
 
 class DatasetError(ValueError):
@@ -286,54 +285,10 @@ def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> t
 
 @contextlib.contextmanager
 def _staging(home: Path) -> Iterator[Path]:
-    """A hidden folder beside the datasets, in which a dataset is made before it is moved into place.
-
-    The folder is locked while its run is alive. A killed run leaves an unlocked folder, which the next run removes.
-    """
+    """A hidden folder beside the datasets, in which a dataset is made before it is moved into place."""
     home.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as lifetime:
-        with _locked(home, wait=True):  # no other run sweeps before the new folder is locked
-            _sweep(home)
-            stage = Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
-            lifetime.enter_context(_locked(stage))
-        try:
-            yield stage
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a folder until the process ends at the latest. Yields False without a lock, as always on Windows."""
-    try:
-        import fcntl
-
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = True
-        except OSError:
-            held = False
-        yield held
-    finally:
-        os.close(handle)
-
-
-def _sweep(home: Path) -> None:
-    """Remove what killed runs have left. A dataset that one was about to replace is moved back first."""
-    for stage in list(home.glob(f"{STAGING}*")):
-        with _locked(stage) as dead:
-            if dead:
-                for data in list((stage / REPLACED).glob("**/data")):
-                    target = home / data.parent.relative_to(stage / REPLACED)
-                    if not target.exists():
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        data.parent.rename(target)
-                shutil.rmtree(stage, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=STAGING, dir=home, ignore_cleanup_errors=True) as stage:
+        yield Path(stage)
 
 
 def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> None:
@@ -343,12 +298,11 @@ def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> 
     with _rooted(home):
         if namespace and namespace not in list_local_namespaces():
             create_namespace(namespace)
-    old = stage / REPLACED / name
+    old = stage / ".replaced"
     try:
         if target.exists():
             if not overwrite:
                 raise DatasetError(f"another run has written the dataset {name} in {home} in the meantime; it was left alone")
-            old.parent.mkdir(parents=True)
             target.rename(old)
         (stage / name).rename(target)
     finally:
