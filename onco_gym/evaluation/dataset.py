@@ -106,18 +106,17 @@ def write_dataset(
     tasks = [
         Chunk(engine, vector, agent, (seed + first) % 2**64, min(CHUNK, episodes - first)) for first in range(0, episodes, CHUNK)
     ]
-    total, steps, returns = len(tasks), 0, []
+    returns: list[Any] = []
     description = (
         f"{episodes} episodes of the agent {agent!r} in {env_id}, seed {seed}. Simulated patients: research software, not for "
         "treating patients."
     )
     with _staging(home) as stage, connected(workers, address):
         dataset = None
-        for first in range(0, total, WAVE):
+        for first in range(0, len(tasks), WAVE):
             of_all = functools.partial(_of_all, progress, first, len(tasks))
             chunks = spread(roll, tasks[first : first + WAVE], workers, address, of_all, "chunks of episodes")
             buffers = [buffer for task, chunk in zip(tasks[first:], chunks, strict=False) for buffer in _buffers(task, chunk)]
-            steps += sum(len(buffer.rewards) for buffer in buffers)
             returns += [np.sum(buffer.rewards, axis=0, dtype=float) for buffer in buffers]
             with _rooted(stage):
                 if dataset is None:
@@ -125,7 +124,7 @@ def write_dataset(
                 else:
                     dataset.update_dataset_from_buffer(buffers)
         assert dataset is not None
-        mean = np.mean(returns, axis=0).tolist()
+        mean, steps = np.mean(returns, axis=0).tolist(), int(dataset.total_steps)
         dataset.storage.update_metadata(
             {
                 "agent": agent,

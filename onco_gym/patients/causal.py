@@ -20,6 +20,8 @@ from onco_gym.patients.cohort import Cohort, CohortError, coded, flags_of, with_
 from onco_gym.patients.conditions import Conditions
 
 Columns = Mapping[str, NDArray[Any]]
+MOST_DRAWS = 4_000_000
+"""Patients who are drawn to find those for whom a condition holds."""
 _TINY = 1e-12
 
 
@@ -35,9 +37,7 @@ class CausalGenerator:
         by_name = {variable.name: variable for variable in card.variables}
         self._in_order = [by_name[name] for name in order(card)]
 
-    def sample(
-        self, n: int, seed: int = 0, where: str | None = None, do: Mapping[str, Any] | None = None, max_draws: int = 4_000_000
-    ) -> Cohort:
+    def sample(self, n: int, seed: int = 0, where: str | None = None, do: Mapping[str, Any] | None = None) -> Cohort:
         """Draw ``n`` patients.
 
         Args:
@@ -46,10 +46,9 @@ class CausalGenerator:
             where: keep only patients for whom this holds, e.g. ``"EGFR_L858R and age > 70"``. ``cohort.drawn`` says how many
                 were drawn to find them.
             do: interventions, e.g. ``{"insurance": "medicaid"}``; variables that depend on them follow.
-            max_draws: stop looking after this many draws.
 
         Raises:
-            CohortError: if ``where`` is so rare that ``max_draws`` draws contain fewer than ``n`` such patients.
+            CohortError: if ``where`` is so rare that :data:`MOST_DRAWS` draws contain fewer than ``n`` such patients.
         """
         if n < 1:
             raise CohortError(f"n is {n}, expected at least one patient")
@@ -64,8 +63,8 @@ class CausalGenerator:
                 part = part.take(np.flatnonzero(np.broadcast_to(condition.holds(with_flags(self.card, part.columns)), size)))
             parts.append(part)
             found += len(part)
-            hopeless = drawn >= 250_000 and 2 * found * max_draws < n * drawn  # far too rare: fail early
-            if found < n and (drawn >= max_draws or hopeless):
+            hopeless = drawn >= 250_000 and 2 * found * MOST_DRAWS < n * drawn  # far too rare: fail early
+            if found < n and (drawn >= MOST_DRAWS or hopeless):
                 raise CohortError(f"{where!r} holds for {found} of {drawn} patients drawn, expected at least {n}")
             rate = max(found, 1) / drawn
             size = int(min(max(1024, 1.2 * (n - found) / rate), 262_144))

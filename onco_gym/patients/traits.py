@@ -90,10 +90,7 @@ def encode(card: Card, cohort: Cohort) -> Traits:
 
 
 def _shown(card: Card, layout: Scenario, cohort: Cohort) -> Floats:
-    rows: dict[str, Any] = {}
-    for variable in card.variables:
-        for column, values in zip(columns_of(variable), _scaled(variable, cohort.columns[variable.name]), strict=True):
-            rows[column] = values
+    rows = dict(pair for v in card.variables for pair in zip(columns_of(v), _scaled(v, cohort.columns[v.name]), strict=True))
     return np.stack([rows[name] for name in (*layout.traits, *layout.biomarkers)]).astype(np.float32)
 
 
