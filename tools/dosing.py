@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
-from onco_gym.agents import Episodes, rollout
-from onco_gym.agents.adaptive import (
-    HALVED,
-    AdaptiveDose,
-    ConstantDose,
-    DoseAgent,
-    GuidelineDose,
-    time_to_progression,
-    without_death,
-)
+from onco_gym.agents import Agent, Episodes, rollout
+from onco_gym.agents.adaptive import HALVED, AdaptiveDose, ConstantDose, GuidelineDose, time_to_progression, without_death
 from onco_gym.cards import Card, load_card
 from onco_gym.foundation.intervals import mean
 from onco_gym.foundation.units import WEEKS_PER_MONTH, WEEKS_PER_YEAR
@@ -77,8 +69,10 @@ def compare(card: Card, regimen: str, population: str) -> dict[str, Arm]:
 
     lasting, real, next_lines = engine(without_death(card)), engine(card), GuidelineDose(card)
 
-    def agent(rule: tuple[float, float] | None, then: DoseAgent | None = None) -> DoseAgent:
-        return AdaptiveDose(card, regimen, *rule, then=then) if rule else ConstantDose(card, regimen, then=then)
+    def agent(rule: tuple[float, float] | None, then: Agent | None = None) -> Agent:
+        if rule is None:
+            return ConstantDose(card, regimen, then=then)
+        return AdaptiveDose(card, regimen, *rule, then=then)
 
     def times(run: Episodes, reference: str) -> Times:
         weeks, event = time_to_progression(card, run, reference)

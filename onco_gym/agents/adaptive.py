@@ -5,14 +5,14 @@ shrunk by a given share, pauses, and treats again when the tumour has grown back
 Nat Commun 2017;8:1816).
 """
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.episodes import Episodes
 from onco_gym.agents.observations import Masks, ObservationReader, Observations
-from onco_gym.agents.protocol import AgentError
+from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.agents.simple import GuidelineAgent
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import scenario
@@ -23,18 +23,6 @@ Doses = NDArray[np.float32]
 
 HALVED = 0.5 ** (1 / 3) - 1
 """Relative change in the sum of diameters when a tumour loses half its volume."""
-
-
-class DoseAgent(Protocol):
-    """Chooses dose intensities for every patient in a batch from what is observed."""
-
-    def act(self, observation: Observations, mask: Masks) -> Doses:
-        """(n, D) intensities from 0 to 1, one per anti-cancer regimen.
-
-        Args:
-            observation: (n, F + 2) from a dose environment.
-            mask: (n, D) which regimens can be given.
-        """
 
 
 class ConstantDose:
@@ -48,7 +36,7 @@ class ConstantDose:
             stays the same.
     """
 
-    def __init__(self, card: Card, regimen: str, intensity: float = 1.0, then: DoseAgent | None = None) -> None:
+    def __init__(self, card: Card, regimen: str, intensity: float = 1.0, then: Agent | None = None) -> None:
         names = dosed(card)
         if regimen not in names:
             raise AgentError(f"{card.id} has no anti-cancer regimen {regimen!r}; it has {', '.join(names)}")
@@ -56,7 +44,7 @@ class ConstantDose:
             raise AgentError(f"intensity is {intensity!r}, expected a share of the standard dose from 0 to 1")
         self._regimen, self._intensity, self._then = regimen, intensity, then
         self._index, self._count = names.index(regimen), len(names)
-        self._known = ObservationReader(card)
+        self._known = ObservationReader(card, observation_fields(scenario(card)))
 
     def act(self, observation: Observations, mask: Masks) -> Doses:
         """(n, D) intensities."""
@@ -98,7 +86,7 @@ class AdaptiveDose(ConstantDose):
         restart: float = 0.0,
         intensity: float = 1.0,
         rest: float = 0.0,
-        then: DoseAgent | None = None,
+        then: Agent | None = None,
     ) -> None:
         super().__init__(card, regimen, intensity, then)
         if not -1 < stop < restart:
@@ -106,14 +94,13 @@ class AdaptiveDose(ConstantDose):
         if not 0 <= rest < intensity:
             raise AgentError(f"rest is {rest!r}, expected at least 0 and less than the intensity {intensity!r}")
         self._stop, self._restart, self._rest = stop, restart, rest
-        self._dose_row = next(field.index for field in observation_fields(scenario(card)) if field.name == "dose")
 
     def _dose(self, observation: Observations) -> Doses:
         known = self._known(observation)
         change = known["change_from_baseline"]
         begun = known.raw(f"prior_{self._regimen}") > 0
         # The dose ordered for the last cycle shows whether the patient is resting: the threshold is midway between the two doses.
-        resting = begun & (observation[:, self._dose_row] < (self._rest + self._intensity) / 2)
+        resting = begun & (known.raw("dose") < (self._rest + self._intensity) / 2)
         treat = np.where(resting, change >= self._restart, change > self._stop)
         return np.where(treat, self._intensity, self._rest).astype(np.float32)
 

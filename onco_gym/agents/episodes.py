@@ -1,5 +1,6 @@
 """Whole episodes of an agent, one per patient. An episode's origin, actions and stamp are enough to cite and replay it."""
 
+import collections
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,19 +144,13 @@ def play(
     keep_steps: bool = False,
 ) -> Episodes:
     """Like :func:`rollout`, for any patients of the engine's cohort with any chance."""
-    n = len(origin.row)
+    n, plain, cycle_weeks = len(origin.row), engine.kind.name == "regimen", engine.scenario.cycle_weeks
     encounter, observation, mask = _admitted(engine, origin)
     tally = engine.tally()
-    cycle_weeks = engine.scenario.cycle_weeks
-    kept: list[Floats] = []
-    steps: list[tuple[Any, ...]] = []
-    chances = getattr(agent, "probabilities", None) if keep_steps and engine.kind.name == "regimen" else None
-    actions: list[NDArray[Any]] = []
-    given: list[NDArray[np.int32]] = []
-    verdicts: list[NDArray[np.int32]] = []
-    cycles: list[NDArray[np.int32]] = []
+    chances = getattr(agent, "probabilities", None) if keep_steps and plain else None
+    kept: dict[str, list[NDArray[Any]]] = collections.defaultdict(list)
+    totals: dict[str, Any] = {name: np.zeros(n, np.float32) for name in ("returns", "weeks", "carbon_kg", "cost_usd")}
     terms = np.zeros((len(TERMS), n), np.float32)
-    returns, weeks, cost, carbon_kg = (np.zeros(n, np.float32) for _ in range(4))
     progression = np.full(n, np.inf, np.float32)
     best, severe = np.zeros(n, np.float32), np.zeros(n, bool)
     under_way, died = np.ones(n, bool), np.zeros(n, bool)
@@ -164,61 +159,70 @@ def play(
         return np.asarray(values)[..., :n]
 
     # After an episode's end there is nothing to decide. This saves time for slow agents.
-    plain, holiday = engine.kind.name == "regimen", engine.scenario.holiday
-    nothing = np.arange(len(engine.scenario.regimens)) == holiday if plain else None
+    nothing = np.arange(len(engine.scenario.regimens)) == engine.scenario.holiday if plain else None
     for number in range(engine.horizon):
         seen, allowed = np.asarray(observation)[:n], np.asarray(mask)[:n]
         open_to = np.where(under_way[:, None], allowed, nothing) if nothing is not None else allowed
         choice = _checked(engine, agent.act(seen, open_to), n)
         filled = np.resize(choice, (len(observation), *choice.shape[1:]))
         encounter, tally, observation, mask, outcome = engine.step(encounter, tally, filled)
-        if keep_observations:
-            kept.append(seen)
+        if keep_observations or keep_steps:
+            kept["observations"].append(seen)
         if keep_steps:
-            likely = None if chances is None else np.asarray(chances(seen, allowed), np.float32)
-            steps.append((seen, allowed, *map(ours, (outcome.reward, outcome.terms, outcome.carbon_kg)), likely))
-        actions.append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
-        given.append(np.where(under_way, ours(outcome.given), -1))
-        verdicts.append(np.where(under_way, ours(outcome.verdict.code), -1))
-        cycles.append(np.where(under_way, ours(outcome.cycles), 0))
-        state = encounter.journey.state
-        time, progressed, line = ours(state.cycle), ours(state.progressed), ours(state.line)
-        change = ours(outcome.change)
-        cost += np.where(under_way, ours(outcome.cost), 0)
-        carbon_kg += np.where(under_way, ours(outcome.carbon_kg), 0)
+            kept["masks"].append(allowed)
+            for name in ("reward", "terms", "carbon_kg"):
+                kept[name].append(ours(getattr(outcome, name)))
+        if chances is not None:
+            kept["probabilities"].append(np.asarray(chances(seen, allowed), np.float32))
+        kept["actions"].append(np.where(under_way.reshape(-1, *[1] * (choice.ndim - 1)), choice, -1))
+        for name, values, after in (
+            ("given", outcome.given, -1),
+            ("verdicts", outcome.verdict.code, -1),
+            ("cycles", outcome.cycles, 0),
+        ):
+            kept[name].append(np.where(under_way, ours(values), after))
+        gained = {"returns": outcome.reward, "carbon_kg": outcome.carbon_kg, "cost_usd": outcome.cost}
+        for name, values in gained.items():
+            totals[name] += np.where(under_way, ours(values), 0)
         terms += np.where(under_way, ours(outcome.terms), 0)
-        returns += np.where(under_way, ours(outcome.reward), 0)
-        weeks += np.where(under_way, ours(outcome.lived) * cycle_weeks, 0)
-        now = ours(outcome.terminated)
-        event = under_way & ((progressed > 0.5) | now) & np.isinf(progression)
-        progression[event] = np.where(now, weeks, time * cycle_weeks)[event]
-        best = np.where(under_way & ~now & (line <= 1), np.minimum(best, change), best)
+        totals["weeks"] += np.where(under_way, ours(outcome.lived) * cycle_weeks, 0)
+        state, now = encounter.journey.state, ours(outcome.terminated)
+        event = under_way & ((ours(state.progressed) > 0.5) | now) & np.isinf(progression)
+        progression[event] = np.where(now, totals["weeks"], ours(state.cycle) * cycle_weeks)[event]
+        best = np.where(under_way & ~now & (ours(state.line) <= 1), np.minimum(best, ours(outcome.change)), best)
         severe |= under_way & (ours(outcome.severe) > 0.5)
         died |= under_way & now
         under_way &= ~(now | ours(outcome.truncated))
         progress("steps", number + 1, engine.horizon)
         if not under_way.any():
             break
+    whole: dict[str, Any] = {name: np.array(kept[name], np.int32) for name in ("given", "verdicts", "cycles")}
+    steps = None
+    if keep_steps:
+        steps = Steps(
+            lengths=(whole["given"] >= 0).sum(0),
+            observations=np.stack([*kept["observations"], np.asarray(observation)[:n]]),
+            masks=np.stack([*kept["masks"], np.asarray(mask)[:n]]),
+            rewards=np.stack(kept["reward"]),
+            terms=np.stack(kept["terms"]),
+            carbon_kg=np.stack(kept["carbon_kg"]),
+            probabilities=None if chances is None else np.stack(kept["probabilities"]),
+        )
     return Episodes(
         stamp=engine.stamp,
         origin=Origin(np.asarray(origin.row, np.int32), np.asarray(origin.key, np.uint32)),
-        weeks=weeks,
+        **totals,
+        **whole,
         died=died,
-        returns=returns,
         terms=dict(zip(TERMS, terms, strict=True)),
-        actions=np.array(actions),
-        given=np.array(given, np.int32),
-        verdicts=np.array(verdicts, np.int32),
-        cycles=np.array(cycles, np.int32),
-        carbon_kg=carbon_kg,
-        cost_usd=cost,
-        observations=np.array(kept) if keep_observations else None,
-        progression_weeks=np.minimum(progression, weeks),
+        actions=np.array(kept["actions"]),
+        observations=np.array(kept["observations"]) if keep_observations else None,
+        progression_weeks=np.minimum(progression, totals["weeks"]),
         progressed=np.isfinite(progression),
         best_change=best,
         severe=severe,
         fairness=group_divergence(engine.scenario, tally),
-        steps=_steps(steps, np.asarray(observation)[:n], np.asarray(mask)[:n], np.array(given)) if keep_steps else None,
+        steps=steps,
     )
 
 
@@ -231,19 +235,6 @@ def _admitted(engine: Engine, origin: Origin) -> tuple[Encounter, jax.Array, jax
     alive[n:] = 0
     state = encounter.journey.state._replace(alive=jnp.asarray(alive))
     return encounter._replace(journey=encounter.journey._replace(state=state)), observation, mask
-
-
-def _steps(rows: list[tuple[Any, ...]], observation: Floats, mask: NDArray[np.bool_], given: NDArray[np.int32]) -> Steps:
-    seen, allowed, rewards, terms, carbon_kg, likely = zip(*rows, strict=True)
-    return Steps(
-        lengths=(given >= 0).sum(0),
-        observations=np.stack([*seen, observation]),
-        masks=np.stack([*allowed, mask]),
-        rewards=np.stack(rewards),
-        terms=np.stack(terms),
-        carbon_kg=np.stack(carbon_kg),
-        probabilities=None if likely[0] is None else np.stack(likely),
-    )
 
 
 def _checked(engine: Engine, actions: Any, n: int) -> NDArray[Any]:

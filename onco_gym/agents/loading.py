@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 
+from onco_gym.agents.makers import make_named
 from onco_gym.agents.names import NAMED, REGIMEN
 from onco_gym.agents.onnxfile import OnnxAgent
 from onco_gym.agents.protocol import Agent, AgentError
@@ -31,21 +32,19 @@ def load_agent(engine: Engine, agent: str, seed: int = 0) -> Agent:
     if agent.endswith(".zip"):
         return Sb3Agent.load(engine, agent)
     regimens = [regimen.name for regimen in engine.card.regimens if regimen.active or engine.kind.name == "regimen"]
-    known = {}
-    for one in NAMED:
-        if engine.kind.name in one.kinds:
-            known.update({one.name.replace(REGIMEN, name): (one, name) for name in (regimens if REGIMEN in one.name else [""])})
+    here = [one.name for one in NAMED if engine.kind.name in one.kinds]
+    known = {
+        name.replace(REGIMEN, regimen): (name, regimen) for name in here for regimen in (regimens if REGIMEN in name else [""])
+    }
     if agent in known:
-        one, regimen = known[agent]
-        return one.make(engine, regimen, seed)
+        return make_named(engine, *known[agent], seed)
     if ":" in agent and not agent.startswith("adaptive:"):
         return _imported(agent, engine)
-    names = [one.name for one in NAMED if engine.kind.name in one.kinds]
     elsewhere = [kind for one in NAMED if one.name == agent for kind in one.kinds]
     if elsewhere:
         raise AgentError(f"the agent {agent!r} is for {' and '.join(elsewhere)} environments, and {engine.id} is not one")
     raise AgentError(
-        f"there is no agent {agent!r}{did_you_mean(agent, known)}: expected {', '.join(names)}, a file (.onnx, .zip) or "
+        f"there is no agent {agent!r}{did_you_mean(agent, known)}: expected {', '.join(here)}, a file (.onnx, .zip) or "
         f"module:object. Regimens are {', '.join(regimens)}"
     )
 

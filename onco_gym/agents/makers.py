@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.agents import names
 from onco_gym.agents.adaptive import AdaptiveDose, ConstantDose, GuidelineDose
 from onco_gym.agents.clinician import ClinicianAgent
 from onco_gym.agents.observations import Masks, Observations
@@ -15,49 +16,35 @@ from onco_gym.agents.workflow import WorkflowAgent
 from onco_gym.interfaces.engine import Engine
 
 
-def random(engine: Engine, regimen: str, seed: int) -> Agent:
-    """Random choices among what the mask allows; random intensities where actions are doses."""
-    sizes = list(engine.kind.parts.values())
-    if not sizes:
-        return _RandomDose(seed)
-    return RandomAgent(seed) if len(sizes) == 1 else _RandomParts(seed, sizes)
+def make_named(engine: Engine, name: str, regimen: str = "", seed: int = 0) -> Agent:
+    """The agent that :data:`onco_gym.agents.names.NAMED` calls ``name``, for an engine of a kind that it can act in.
 
-
-def guideline(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The card's guideline."""
-    if engine.kind.name == "workflow":
-        return WorkflowAgent(engine.card)
-    return GuidelineDose(engine.card) if engine.kind.name == "dose" else GuidelineAgent(engine.card)
-
-
-def clinician(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The simulated clinician."""
-    return ClinicianAgent(engine.card, seed)
-
-
-def planner(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The closed-loop planner."""
-    return PlannerAgent(engine, seed=seed)
-
-
-def constant(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The same regimen in every cycle."""
-    return (ConstantDose if engine.kind.name == "dose" else ConstantAgent)(engine.card, regimen)
-
-
-def adaptive(engine: Engine, regimen: str, seed: int) -> Agent:
-    """Adaptive therapy, with the guideline after progression."""
-    return AdaptiveDose(engine.card, regimen, then=GuidelineDose(engine.card))
-
-
-def never(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The guideline without tests."""
-    return WorkflowAgent(engine.card, "never")
-
-
-def everything(engine: Engine, regimen: str, seed: int) -> Agent:
-    """The guideline with every test."""
-    return WorkflowAgent(engine.card, "everything")
+    Args:
+        engine: the environment.
+        name: as in the table, with :data:`onco_gym.agents.names.REGIMEN` for the name of a regimen.
+        regimen: the regimen.
+        seed: the seed of agents that choose at random.
+    """
+    card, kind = engine.card, engine.kind.name
+    match name, kind:
+        case "random", _:
+            sizes = list(engine.kind.parts.values())
+            return _RandomDose(seed) if not sizes else RandomAgent(seed) if len(sizes) == 1 else _RandomParts(seed, sizes)
+        case "guideline", "regimen":
+            return GuidelineAgent(card)
+        case "guideline", "dose":
+            return GuidelineDose(card)
+        case "guideline", _:
+            return WorkflowAgent(card)
+        case "clinician", _:
+            return ClinicianAgent(card, seed)
+        case "planner", _:
+            return PlannerAgent(engine, seed=seed)
+        case (("never" | "everything" as testing), _):
+            return WorkflowAgent(card, testing)
+        case names.REGIMEN, _:
+            return (ConstantDose if kind == "dose" else ConstantAgent)(card, regimen)
+    return AdaptiveDose(card, regimen, then=GuidelineDose(card))
 
 
 class _RandomDose:

@@ -1,7 +1,7 @@
 """Reading observations: from numbers in 0..1 back to names and units."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,16 @@ Masks = NDArray[np.bool_]
 
 
 class ObservationReader:
-    """Reads the plain environment's fields back into the names and units that guideline rules use.
+    """Reads observations back into the names and units that guideline rules use.
 
     Args:
         card: a validated card.
+        fields: the fields of the environment; by default those of the plain one, with which all others begin.
     """
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, fields: Sequence[Field] | None = None) -> None:
         self._layout = scenario(card)
-        self._fields = {field.name: field for field in self._layout.fields}
+        self._fields = {field.name: field for field in fields or self._layout.fields}
 
     def __call__(self, observation: Observations) -> "ObservedFacts":
         """The facts in ``observation`` (n, F)."""
@@ -36,6 +37,7 @@ class ObservedFacts(Mapping[str, NDArray[Any]]):
     def __init__(self, observation: Observations, layout: Scenario, fields: Mapping[str, Field]) -> None:
         self._observation, self._layout, self._fields = observation, layout, fields
         self._levels = dict(layout.levels)
+        self._read: dict[str, NDArray[Any]] = {}  # what several rules use is read once
 
     def raw(self, name: str) -> NDArray[np.float32]:
         """(n,) a field in its unit."""
@@ -55,6 +57,11 @@ class ObservedFacts(Mapping[str, NDArray[Any]]):
         return np.where(last.max(1) > 0.5, last.argmax(1), -1)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._read:
+            self._read[name] = self._value(name)
+        return self._read[name]
+
+    def _value(self, name: str) -> NDArray[Any]:
         if name in self._levels:
             shown = np.stack([self.raw(column) for column in self._levels[name]], 1)
             return np.where(shown.max(1) > 0.5, shown.argmax(1), -1)

@@ -17,19 +17,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from onco_gym.agents import makers
 from onco_gym.agents.episodes import rollout
+from onco_gym.agents.makers import make_named
 from onco_gym.agents.observations import Masks, Observations
-from onco_gym.agents.onnxfile import (
-    Normalisation,
-    OnnxAgent,
-    Operator,
-    certain,
-    choose,
-    labelled,
-    output,
-    written,
-)
+from onco_gym.agents.onnxfile import Normalisation, OnnxAgent, Operator, certain, choose, labelled, output, written
 from onco_gym.agents.protocol import Agent, AgentError
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
@@ -56,10 +47,9 @@ class Sb3Agent:
     """
 
     def __init__(self, engine: Engine, model: Any, vecnormalize: Any = None) -> None:
-        features = (len(engine.kind.fields),)
-        if model.observation_space.shape != features:
-            expected = f"{engine.id} gives {features}"
-            raise AgentError(f"the model sees observations of shape {model.observation_space.shape}: {expected}")
+        seen, features = model.observation_space.shape, (len(engine.kind.fields),)
+        if seen != features:
+            raise AgentError(f"the model sees observations of shape {seen}: {engine.id} gives {features}")
         if model.action_space != engine.kind.space:
             raise AgentError(f"the model has actions {model.action_space}, expected {engine.kind.space} for {engine.id}")
         self.model, self.vecnormalize = model, vecnormalize
@@ -118,7 +108,7 @@ class Sb3Agent:
         """Check the layers against ``predict``. They differ where a policy's methods do more than its layers."""
         shape = self.model.observation_space.shape
         observation = np.random.default_rng(0).random((64, *shape), np.float32)
-        everything = np.ones((64, 1), bool) if not self._parts else np.ones((64, sum(self._parts)), bool)
+        everything = np.ones((64, sum(self._parts) or 1), bool)
         if _agreement(self.act(observation, everything), self.predicted(observation, everything)) < 0.95:
             raise AgentError(f"{type(self.model.policy).__name__} does not choose what its layers compute, expected an MlpPolicy")
 
@@ -157,63 +147,57 @@ class _Layers(NamedTuple):
 
     modules: tuple[Any, ...]  # torch modules, applied in order
     squashed: bool = False  # whether tanh comes after them
-    bounds: tuple[NDArray[Any], NDArray[Any]] | None = None  # bounds of the action, to which -1..1 is scaled
+    scaled: bool = False  # whether -1..1 is then scaled to intensities, 0..1
 
 
 def _layers(model: Any) -> _Layers:
-    policy, space = model.policy, model.action_space
-    bounds = (space.low, space.high) if isinstance(space, spaces.Box) else None
+    policy, scaled = model.policy, isinstance(model.action_space, spaces.Box)
     kind = type(model).__name__
     if hasattr(policy, "lstm_actor"):
         raise AgentError(f"{kind} is recurrent, expected a policy that needs one observation only")
     if hasattr(policy, "action_net") and hasattr(policy.mlp_extractor, "policy_net"):  # PPO, A2C, MaskablePPO
         modules = (policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net)
-        return _Layers(modules, True, bounds) if policy.squash_output else _Layers(modules)
+        return _Layers(modules, policy.squash_output, policy.squash_output and scaled)
     if hasattr(policy, "q_net"):  # DQN
         return _Layers((policy.q_net.features_extractor, policy.q_net.q_net))
     if hasattr(policy, "actor") and hasattr(policy.actor, "latent_pi"):  # SAC
-        return _Layers((policy.actor.features_extractor, policy.actor.latent_pi, policy.actor.mu), True, bounds)
+        return _Layers((policy.actor.features_extractor, policy.actor.latent_pi, policy.actor.mu), True, scaled)
     if hasattr(policy, "actor") and hasattr(policy.actor, "mu"):  # TD3, DDPG: their mu ends in tanh
-        return _Layers((policy.actor.features_extractor, policy.actor.mu), False, bounds)
+        return _Layers((policy.actor.features_extractor, policy.actor.mu), False, scaled)
     raise AgentError(f"the policy is a {kind}, expected one of PPO, A2C, MaskablePPO, DQN, SAC, TD3 or DDPG")
 
 
 def _operators(layers: _Layers) -> list[Operator] | None:
     """The layers as ONNX operators; None if we cannot write one of them."""
-    found: list[Operator] = []
-    for module in layers.modules:
-        one = _operator(module)
-        if one is None:
-            return None
-        found += one
-    if layers.squashed:
-        found.append(Operator("Tanh"))
-    if layers.bounds is not None:
-        low, high = layers.bounds
-        found += [Operator("Add", (1.0,)), Operator("Mul", (0.5 * (high - low),)), Operator("Add", (low,))]
-    return found
+    try:
+        found = [operator for module in layers.modules for operator in _operators_of(module)]
+    except KeyError:
+        return None
+    found += [Operator("Tanh")] if layers.squashed else []
+    return found + ([Operator("Add", (1.0,)), Operator("Mul", (0.5,))] if layers.scaled else [])
 
 
-def _operator(module: Any) -> list[Operator] | None:
+def _operators_of(module: Any) -> list[Operator]:
+    """A torch module as ONNX operators; KeyError if we cannot write it."""
     from stable_baselines3.common.torch_layers import FlattenExtractor
     from torch import nn
 
-    if type(module) is nn.Sequential:
-        inner = [_operator(one) for one in module]
-        return None if None in inner else [operator for one in inner for operator in one or ()]
-    if type(module) in (FlattenExtractor, nn.Flatten, nn.Identity, nn.Dropout):  # no effect on rows of numbers, or in inference
+    kind = type(module)  # a subclass may do something else
+    if kind is nn.Sequential:
+        return [operator for one in module for operator in _operators_of(one)]
+    if kind in (FlattenExtractor, nn.Flatten, nn.Identity, nn.Dropout):  # no effect on rows of numbers, or in inference
         return []
-    if type(module) is nn.Linear:
+    if kind is nn.Linear:
         weights = module.weight.detach().numpy().T
         biases = np.zeros(weights.shape[1]) if module.bias is None else module.bias.detach().numpy()
         return [Operator("Gemm", (weights, biases))]
-    if type(module) in (nn.Tanh, nn.ReLU, nn.Sigmoid):
-        return [Operator({nn.Tanh: "Tanh", nn.ReLU: "Relu", nn.Sigmoid: "Sigmoid"}[type(module)])]
-    if type(module) is nn.ELU:
+    if kind is nn.ELU:
         return [Operator("Elu", (), {"alpha": module.alpha})]
-    if type(module) is nn.LeakyReLU:
+    if kind is nn.LeakyReLU:
         return [Operator("LeakyRelu", (), {"alpha": module.negative_slope})]
-    return [Operator("Clip", (module.min_val, module.max_val))] if type(module) is nn.Hardtanh else None
+    if kind is nn.Hardtanh:
+        return [Operator("Clip", (module.min_val, module.max_val))]
+    return [Operator({nn.Tanh: "Tanh", nn.ReLU: "Relu", nn.Sigmoid: "Sigmoid"}[kind])]
 
 
 def _trace(agent: Sb3Agent, path: Path, engine: Engine) -> None:
@@ -253,7 +237,7 @@ def _compare(agent: Sb3Agent, policy: OnnxAgent, engine: Engine) -> None:
 def _visits(engine: Engine, agent: Agent) -> tuple[Observations, Masks]:
     """Observations and masks of patients treated by ``agent``, and of the same patients treated at random."""
     seen, masks = [], []
-    for one in (agent, makers.random(engine, "", 0)):
+    for one in (agent, make_named(engine, "random")):
         steps = rollout(engine, one, _PATIENTS, keep_steps=True).steps
         assert steps is not None
         there = np.arange(len(steps.rewards))[:, None] < steps.lengths
@@ -331,16 +315,13 @@ def _network(layers: _Layers, normalisation: Normalisation | None) -> Any:
 
         def forward(self, values: torch.Tensor) -> torch.Tensor:
             if normalisation is not None:
-                values = (values - mean) / std
-            if normalisation is not None and normalisation.clip is not None:
-                values = values.clamp(-normalisation.clip, normalisation.clip)
+                values = ((values - mean) / std).clamp(-clip, clip)
             values = self.layers(values)
-            if layers.squashed:
-                values = values.tanh()
-            return values if layers.bounds is None else low + 0.5 * (values + 1.0) * (high - low)
+            values = values.tanh() if layers.squashed else values
+            return 0.5 * (values + 1.0) if layers.scaled else values
 
-    numbers = (*(normalisation or (0.0, 1.0))[:2], *(layers.bounds or (-1.0, 1.0)))
-    mean, std, low, high = (torch.as_tensor(value, dtype=torch.float32) for value in numbers)
+    mean, std = (torch.as_tensor(part, dtype=torch.float32) for part in (normalisation or (0.0, 1.0))[:2])
+    clip = float(normalisation.clip or np.inf) if normalisation else np.inf
     return Network().eval()
 
 

@@ -49,8 +49,8 @@ class WorkflowAgent:
             raise AgentError(f"testing is {testing!r}, expected one of {', '.join(get_args(Testing))}")
         self._testing, self._card, self._scenario = testing, card, scenario(card)
         self._parts = action_parts(card)
-        self._guideline, self._knowledge, self._indications = GuidelineAgent(card), ObservationReader(card), Indications(card)
-        self._added = {field.name: field for field in observation_fields(self._scenario)[len(self._scenario.fields) :]}
+        self._guideline, self._indications = GuidelineAgent(card), Indications(card)
+        self._knowledge = ObservationReader(card, observation_fields(self._scenario))
         self._at_home = np.array([regimen.route in ("oral", "none") for regimen in card.regimens])
         self._sequencing = np.array(self._scenario.repeated)[:, None]  # (T, 1)
         start = sum(self._parts.values()) - self._parts["next_visit"] - self._parts["regimen"]
@@ -90,15 +90,16 @@ class WorkflowAgent:
             return
         helpful, _, resistance = self._indications(observation, can)
         self._order(rows, observation, helpful, orders)
-        current = self._knowledge(observation).current
+        known = self._knowledge(observation)
         wanted = (helpful & self._sequencing).any(0) | resistance
-        wanted &= can[np.arange(len(rows)), current] & (self._raw(observation, "cycles_since_ctdna") > 0.5)
+        wanted &= can[np.arange(len(rows)), known.current] & (known.raw("cycles_since_ctdna") > 0.5)
         orders["ctdna"][rows] = wanted
-        orders["regimen"][rows] = np.where(wanted, current, orders["regimen"][rows])
+        orders["regimen"][rows] = np.where(wanted, known.current, orders["regimen"][rows])
 
     def _order(self, rows: NDArray[np.intp], observation: Observations, tests: NDArray[np.bool_], orders: Orders) -> None:
+        known = self._knowledge(observation)
         for name, wanted in zip(self._scenario.tests, tests, strict=True):
-            orders[name][rows] = wanted & (self._raw(observation, f"pending_{name}") < 0.5)
+            orders[name][rows] = wanted & (known.raw(f"pending_{name}") < 0.5)
 
     def _follow(self, known: ObservedFacts, orders: Orders) -> None:
         """Order scans and visits."""
@@ -117,12 +118,6 @@ class WorkflowAgent:
         orders["next_visit"] = cycles - 1
         scan = (since + cycles >= usual) & (regimen != self._scenario.supportive)
         orders["imaging"] = scan * IMAGING.index("CT")
-
-    def _raw(self, observation: Observations, name: str) -> NDArray[np.float32]:
-        """(n,) a field that the workflow adds, in its unit."""
-        field = self._added[name]
-        values: NDArray[np.float32] = field.low + (field.high - field.low) * observation[:, field.index]
-        return values
 
 
 class Indicated(NamedTuple):

@@ -6,6 +6,8 @@ The closures use only operators, so the same expression works on NumPy and JAX a
 """
 
 import ast
+import functools
+import itertools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ DEEPEST = 100
 """Deepest nesting of an expression. Python's stack allows a few hundred levels, fewer if the caller is deep in it."""
 Levels = Mapping[str, tuple[str, ...] | None]
 """The names an expression may use: categorical variables with their levels, all others with None."""
+
+Run = Callable[[Mapping[str, Any]], Any]
+"""Computes an expression from named arrays."""
 
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -49,7 +54,7 @@ class Expression:
 
     text: str
     names: tuple[str, ...]
-    _run: Callable[[Mapping[str, Any]], Any]
+    _run: Run
 
     def __call__(self, columns: Mapping[str, Any]) -> Any:
         """Evaluate over arrays of equal shape; categorical columns hold level codes.
@@ -80,14 +85,14 @@ def parse(text: str, levels: Levels) -> Expression:
         tree = ast.parse(text.strip(), mode="eval").body
         if _depth(tree) > DEEPEST:
             raise RecursionError
-        names: dict[str, None] = {}
-        run = _build(tree, levels, names, text)
+        builder = _Builder(text, levels)
+        run = builder.build(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ExpressionError):
             raise
         why = getattr(error, "msg", str(error)) if isinstance(error, SyntaxError | ValueError) else "too deeply nested"
         raise ExpressionError(f"cannot read {text!r}: {why}") from None
-    return Expression(text, tuple(names), run)
+    return Expression(text, tuple(builder.names), run)
 
 
 def _depth(tree: ast.AST) -> int:
@@ -97,111 +102,79 @@ def _depth(tree: ast.AST) -> int:
     return depth
 
 
-def _build(node: ast.expr, levels: Levels, names: dict[str, None], text: str) -> Callable[[Mapping[str, Any]], Any]:
-    def build(child: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
-        return _build(child, levels, names, text)
+class _Builder:
+    """Turns the tree of an expression into a function, and collects the names that it reads."""
 
-    match node:
-        case ast.Constant(value=bool() | int() | float() as value):
-            if abs(value) > LARGEST:
-                raise ExpressionError(f"{text!r} contains a number above {LARGEST:g}, the largest allowed")
-            return lambda _: value
-        case ast.Name(id=name):
-            if name not in levels:
-                raise ExpressionError(f"{text!r} names {name!r}; expected one of {', '.join(sorted(levels))}")
-            options = levels[name]
-            if options is not None:
-                raise ExpressionError(
-                    f"{name!r} in {text!r} is categorical: compare it with a level, as in {name} == {options[0]!r}"
-                )
-            names[name] = None
-            return lambda columns: columns[name]
-        case ast.BoolOp(op=op, values=values):
-            parts = [build(value) for value in values]
-            join = operator.and_ if isinstance(op, ast.And) else operator.or_
+    def __init__(self, text: str, levels: Levels) -> None:
+        self._text, self._levels = text, levels
+        self.names: dict[str, None] = {}
 
-            def boolean(columns: Mapping[str, Any]) -> Any:
-                result = _truth(parts[0](columns))
-                for part in parts[1:]:
-                    result = join(result, _truth(part(columns)))
-                return result
+    def build(self, node: ast.expr) -> Run:
+        """The function of one node."""
+        match node:
+            case ast.Constant(value=bool() | int() | float() as value):
+                if abs(value) > LARGEST:
+                    raise ExpressionError(f"{self._text!r} contains a number above {LARGEST:g}, the largest allowed")
+                return lambda _: value
+            case ast.Name(id=name):
+                self._check_number(name)
+                self.names[name] = None
+                return lambda columns: columns[name]
+            case ast.BoolOp(op=op, values=values):
+                parts = [self.build(value) for value in values]
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return lambda columns: functools.reduce(join, (_truth(part(columns)) for part in parts))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                inner = self.build(operand)
+                return lambda columns: _truth(inner(columns)) ^ True
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.build(operand)
+                return lambda columns: -inner(columns)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                first, second, apply = self.build(left), self.build(right), _ARITHMETIC[type(op)]
+                return lambda columns: apply(first(columns), second(columns))
+            case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[right]) if self._levels.get(name):
+                return self._compare_levels(name, op, right)
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARE for op in ops):
+                return self._compare_numbers([left, *rights], [_COMPARE[type(op)] for op in ops])
+        allowed = "names, numbers, and, or, not, comparisons, + - * /, and categorical variables compared with 'levels'"
+        raise ExpressionError(f"{ast.unparse(node)!r} in {self._text!r} is not allowed; expected {allowed}")
 
-            return boolean
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = build(operand)
-            return lambda columns: _truth(inner(columns)) ^ True
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = build(operand)
-            return lambda columns: -inner(columns)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            first, second, apply = build(left), build(right), _ARITHMETIC[type(op)]
-            return lambda columns: apply(first(columns), second(columns))
-        case ast.Compare(left=left, ops=ops, comparators=rights):
-            return _comparison([left, *rights], ops, levels, names, text)
-    raise ExpressionError(
-        f"{ast.unparse(node)!r} in {text!r} is not allowed; expected names, numbers, 'levels', and, or, not, comparisons, + - * /"
-    )
+    def _check_number(self, name: str) -> None:
+        """Raise unless ``name`` is that of a number or a condition."""
+        if name not in self._levels:
+            raise ExpressionError(f"{self._text!r} names {name!r}; expected one of {', '.join(sorted(self._levels))}")
+        levels = self._levels[name]
+        if levels is not None:
+            example = f"compare it with a level, as in {name} == {levels[0]!r}"
+            raise ExpressionError(f"{name!r} in {self._text!r} is categorical: {example}")
 
+    def _compare_numbers(self, sides: list[ast.expr], compare: list[Callable[[Any, Any], Any]]) -> Run:
+        parts = [self.build(side) for side in sides]
 
-def _comparison(
-    sides: list[ast.expr], ops: list[ast.cmpop], levels: Levels, names: dict[str, None], text: str
-) -> Callable[[Mapping[str, Any]], Any]:
-    if isinstance(sides[0], ast.Name) and levels.get(sides[0].id) is not None:
-        if len(ops) > 1:
-            raise ExpressionError(f"{ast.unparse(sides[0])!r} in {text!r} is categorical: expected one comparison at a time")
-        return _level_comparison(sides[0].id, ops[0], sides[1], levels, names, text)
-    for op, right in zip(ops, sides[1:], strict=True):
-        if type(op) not in _COMPARE:
-            raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: expected a categorical variable on the left of 'in'")
-    parts = [_build(side, levels, names, text) for side in sides]
-    applied = [_COMPARE[type(op)] for op in ops]
+        def chained(columns: Mapping[str, Any]) -> Any:
+            pairs = itertools.pairwise([part(columns) for part in parts])
+            return functools.reduce(operator.and_, (apply(*pair) for apply, pair in zip(compare, pairs, strict=True)))
 
-    def chained(columns: Mapping[str, Any]) -> Any:
-        values = [part(columns) for part in parts]
-        result = applied[0](values[0], values[1])
-        for apply, left, right in zip(applied[1:], values[1:], values[2:], strict=False):
-            result = result & apply(left, right)
-        return result
+        return chained
 
-    return chained
+    def _compare_levels(self, name: str, op: ast.cmpop, right: ast.expr) -> Run:
+        levels = self._levels[name] or ()
+        among = right.elts if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.List | ast.Tuple) else []
+        compared = among or ([right] if isinstance(op, ast.Eq | ast.NotEq) else [])
+        values = [one.value if isinstance(one, ast.Constant) else None for one in compared]
+        if not values or not set(values) <= set(levels):
+            expected = f"== or != and one of {list(levels)}, or in or not in and a list of them"
+            raise ExpressionError(f"{name!r} in {self._text!r} is categorical: expected {expected}")
+        codes = [levels.index(str(value)) for value in values]
+        self.names[name] = None
+        wanted = isinstance(op, ast.Eq | ast.In)
 
+        def equal(columns: Mapping[str, Any]) -> Any:
+            found = functools.reduce(operator.or_, (columns[name] == code for code in codes))
+            return found if wanted else found ^ True
 
-def _level_comparison(
-    name: str, op: ast.cmpop, right: ast.expr, levels: Levels, names: dict[str, None], text: str
-) -> Callable[[Mapping[str, Any]], Any]:
-    among = isinstance(op, ast.In | ast.NotIn)
-    if not among and not isinstance(op, ast.Eq | ast.NotEq):
-        raise ExpressionError(f"{name!r} in {text!r} is categorical: expected ==, !=, in or not in")
-    if among != isinstance(right, ast.List | ast.Tuple):
-        raise ExpressionError(f"{ast.unparse(right)!r} in {text!r}: expected one level after == or !=, a list of levels after in")
-    codes = _codes(name, right, levels, text)
-    names[name] = None
-    if isinstance(op, ast.Eq | ast.In):
-        return lambda columns: _any_equal(columns[name], codes)
-    return lambda columns: _any_equal(columns[name], codes) ^ True
-
-
-def _codes(name: str, node: ast.expr, levels: Levels, text: str) -> list[int]:
-    allowed = levels[name] or ()
-    elements = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
-    if not elements:
-        raise ExpressionError(f"the list after {name!r} in {text!r} is empty, expected levels of {name!r}")
-    codes = []
-    for element in elements:
-        value = element.value if isinstance(element, ast.Constant) else None
-        if value not in allowed:
-            raise ExpressionError(
-                f"{ast.unparse(element)} in {text!r} is not a level of {name!r}; expected one of {list(allowed)}"
-            )
-        codes.append(allowed.index(str(value)))
-    return codes
-
-
-def _any_equal(column: Any, codes: list[int]) -> Any:
-    result = column == codes[0]
-    for code in codes[1:]:
-        result = result | (column == code)
-    return result
+        return equal
 
 
 def _truth(value: Any) -> Any:

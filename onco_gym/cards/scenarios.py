@@ -1,7 +1,7 @@
 """A card as the simulator reads it: ``Scenario`` (names and sizes, static) and ``Params`` (arrays, traced)."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -160,6 +160,12 @@ class Params(NamedTuple):
 ITEMS = ("ct", "mri", "bed_day", "km", "prompt", "inference")
 """Rows of ``Params.items_kg``."""
 
+TABLETS = {"oral": 1.0, "oral+iv": 0.5}
+"""Share of a regimen's kill that depends on tablets, by its route."""
+
+MONITORING = ("unscheduled", "scan_error", "new_lesion", "ctdna_error", "ctdna_spread", "laboratory_error", "marker_detection")
+"""Fields of the card's table ``observation`` that :class:`Params` has under the same name."""
+
 EARLY_SCANS = 4
 """Most scans that a schedule may have before regular ones begin."""
 
@@ -270,49 +276,27 @@ def _fields(card: Card, traits: Columns, markers: Columns) -> tuple[Field, ...]:
 
 def params(card: Card) -> Params:
     """The arrays of ``card``."""
-    regimens, organs, survival, observation = card.regimens, card.organs, card.survival, card.observation
+    regimens, organs, survival = card.regimens, card.organs, card.survival
     mechanisms = [mechanism.name for mechanism in card.mechanisms]
-    names = [organ.name for organ in organs]
-    clones = [clone.name for clone in card.clones]
-    onset = card.toxicity.onset_cycles
     immune = np.array([mechanism.kind == "immune" for mechanism in card.mechanisms], float)
     first = immune * (np.cumsum(immune) == 1)
-    severe = _table(_severe(regimen, names, onset) for regimen in regimens)
-    after = np.array([[regimen.induction.toxicity_after if regimen.induction else 1.0] for regimen in regimens])
-    flux = np.zeros((len(clones), len(clones)))
-    for row, clone in enumerate(card.clones):
-        if clone.acquired:
-            origin = clones.index(clone.acquired.origin)
-            flux[row, origin] = clone.acquired.per_cycle
-            flux[origin, origin] -= clone.acquired.per_cycle
-    rest = [
-        [
-            regimen.burden,
-            _discontinue(regimen),
-            {"oral": 1.0, "oral+iv": 0.5}.get(regimen.route, 0.0),
-            regimen.infusions_per_cycle,
-        ]
-        for regimen in regimens
-    ]
-    lasting = np.array(rest) * np.concatenate([after, np.ones((len(regimens), 3))], 1)
-    early, late = (_table(_kill(regimen, mechanisms, late) for regimen in regimens) for late in (False, True))
+
+    def each(rows: Iterable[Any], *names: str) -> dict[str, Any]:
+        return {name: [getattr(row, name) for row in rows] for name in names}
+
     values = {
-        "regimens": np.concatenate(
-            [np.concatenate([early, severe, rest], 1), np.concatenate([late, severe * after, lasting], 1)]
-        ),
+        "regimens": _regimens(card),
         "induction": [regimen.induction.cycles if regimen.induction else 1e6 for regimen in regimens],
         "max_cycles": [regimen.max_cycles or 1e6 for regimen in regimens],
-        "max_ecog": [regimen.max_ecog for regimen in regimens],
-        "active": [regimen.active for regimen in regimens],
-        "carryover": [regimen.carryover for regimen in regimens],
+        **each(regimens, "max_ecog", "active", "carryover"),
         "sensitivity": _cases(mechanism.sensitivity for mechanism in card.mechanisms),
         "sensitivity_spread": [mechanism.spread for mechanism in card.mechanisms],
         "fading": [mechanism.fading_per_cycle for mechanism in card.mechanisms],
-        "resistance": _table([clone.resistance.get(name, 0.0) for name in mechanisms] for clone in card.clones),
+        "resistance": [[clone.resistance.get(name, 0.0) for name in mechanisms] for clone in card.clones],
         "fraction": _cases(clone.log10_fraction for clone in card.clones),
         "fraction_spread": [clone.spread for clone in card.clones],
         "fitness": [1 - clone.fitness_cost for clone in card.clones],
-        "flux": flux,
+        "flux": _flux(card),
         "growth": _cases([card.growth.per_cycle])[0],
         "growth_spread": card.growth.spread,
         "log_capacity": np.log(card.growth.capacity_cm3),
@@ -327,11 +311,9 @@ def params(card: Card) -> Params:
         "immune_memory": card.immune.memory_half,
         "first_immune": first,
         "immune_shared": card.immune.shared * (immune - first),
-        "recovery": [organ.recovery for organ in organs],
-        "hospital_days": [organ.hospital_days for organ in organs],
+        **each(organs, "recovery", "hospital_days", "disutility"),
         "fatal": [-np.log1p(-min(organ.fatal, 0.999)) for organ in organs],
-        "disutility": [organ.disutility for organ in organs],
-        "onset_cycles": onset,
+        "onset_cycles": card.toxicity.onset_cycles,
         "toxicity_spread": card.toxicity.spread,
         "background": survival.background_per_cycle,
         "tumour_hazard": survival.tumour_per_cycle,
@@ -344,16 +326,32 @@ def params(card: Card) -> Params:
         "performance_rate": card.performance.rate,
         "utility": [card.utility.base, card.utility.per_ecog, card.utility.progressed, card.utility.per_infusion],
         **schedule(card, ()),
-        "unscheduled": observation.unscheduled,
-        "scan_error": observation.scan_error,
-        "new_lesion": observation.new_lesion,
-        "ctdna_error": observation.ctdna_error,
-        "ctdna_spread": observation.ctdna_spread,
-        "laboratory_error": observation.laboratory_error,
-        "marker_detection": observation.marker_detection,
+        **{name: getattr(card.observation, name) for name in MONITORING},
         **_footprints(card),
     }
     return Params(**{name: np.asarray(value, np.float32) for name, value in values.items()})
+
+
+def _regimens(card: Card) -> NDArray[np.float64]:
+    """(2R, M + O + 4) the table of regimens; see :class:`Params`."""
+    early, late = (np.array([_kill(card, regimen, late) for regimen in card.regimens]) for late in (False, True))
+    severe = np.array([_severe(card, regimen) for regimen in card.regimens])
+    rest = np.array([[r.burden, _discontinue(r), TABLETS.get(r.route, 0.0), r.infusions_per_cycle] for r in card.regimens])
+    after = np.array([[regimen.induction.toxicity_after if regimen.induction else 1.0] for regimen in card.regimens])
+    lasting = rest * np.concatenate([after, np.ones((len(rest), 3))], 1)
+    return np.block([[early, severe, rest], [late, severe * after, lasting]])
+
+
+def _flux(card: Card) -> NDArray[np.float64]:
+    """(K, K) what clones become in a cycle; see :class:`Params`."""
+    clones = [clone.name for clone in card.clones]
+    flux = np.zeros((len(clones), len(clones)))
+    for row, clone in enumerate(card.clones):
+        if clone.acquired:
+            origin = clones.index(clone.acquired.origin)
+            flux[row, origin] = clone.acquired.per_cycle
+            flux[origin, origin] -= clone.acquired.per_cycle
+    return flux
 
 
 def _footprints(card: Card) -> dict[str, Any]:
@@ -397,10 +395,6 @@ def schedule(card: Card, weeks: Sequence[float]) -> dict[str, NDArray[np.float32
     return {name: np.asarray(value, np.float32) for name, value in values.items()}
 
 
-def _table(rows: Iterable[Iterable[float]]) -> NDArray[np.float64]:
-    return np.array([list(row) for row in rows], float)
-
-
 def _cases(rows: Iterable[tuple[Case, ...]]) -> NDArray[np.float64]:
     """(rows, C) the value of each case; the default fills rows up to the widest."""
     lists = [[case.value for case in row] for row in rows]
@@ -408,16 +402,16 @@ def _cases(rows: Iterable[tuple[Case, ...]]) -> NDArray[np.float64]:
     return np.array([values + [values[-1]] * (width - len(values)) for values in lists])
 
 
-def _kill(regimen: Regimen, mechanisms: list[str], late: bool) -> list[float]:
+def _kill(card: Card, regimen: Regimen, late: bool) -> list[float]:
     dropped = regimen.induction.drops if late and regimen.induction else ()
-    kill: Mapping[str, float] = {name: value for name, value in regimen.kill.items() if name not in dropped}
-    return [kill.get(name, 0.0) for name in mechanisms]
+    return [0.0 if m.name in dropped else regimen.kill.get(m.name, 0.0) for m in card.mechanisms]
 
 
-def _severe(regimen: Regimen, organs: list[str], onset: float) -> list[float]:
+def _severe(card: Card, regimen: Regimen) -> list[float]:
     """First-cycle hazards that, fading by exp(-1/onset) per cycle, give the published share over a full course."""
+    onset = card.toxicity.onset_cycles
     fade = (1 - np.exp(-1 / onset)) / (1 - np.exp(-(regimen.max_cycles or 1e6) / onset))
-    return [float(-np.log1p(-min(regimen.toxicity.get(organ, 0.0), 0.99)) * fade) for organ in organs]
+    return [float(-np.log1p(-min(regimen.toxicity.get(organ.name, 0.0), 0.99)) * fade) for organ in card.organs]
 
 
 def _discontinue(regimen: Regimen) -> float:

@@ -21,6 +21,8 @@ Truth = Annotated[bool, Field(strict=True)]
 Probability = Annotated[Number, Field(ge=0, le=1)]
 Positive = Annotated[Number, Field(ge=SMALLEST)]
 NonNegative = Annotated[Number, Field(ge=0)]
+Landmark = Annotated[str, Field(pattern=r"^(PFS|OS)\d{1,3}$")]
+"""PFS or OS followed by a number of months, as in OS60."""
 Tier = Literal["demographic", "biology", "social", "access"]
 Sources = Annotated[
     tuple[str, ...], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
@@ -88,6 +90,21 @@ Cases = Annotated[tuple[Case, ...], Field(min_length=1), BeforeValidator(_as_cas
 """A number, or a list of cases with a default at the end."""
 
 
+def _within(low: float, high: float = LARGEST) -> AfterValidator:
+    def check(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+        for case in cases:
+            if not low <= case.value <= high:
+                raise ValueError(f"numbers from {low:g} to {high:g}, got {case.value:g}")
+        return cases
+
+    return AfterValidator(check)
+
+
+ProbabilityCases = Annotated[Cases, _within(0, 1)]
+PositiveCases = Annotated[Cases, _within(SMALLEST)]
+NonNegativeCases = Annotated[Cases, _within(0)]
+
+
 class Variable(Sourced):
     """A node of the patient graph.
 
@@ -108,15 +125,8 @@ class Bernoulli(Variable):
     """True with probability ``probability``; ``odds`` multiply the odds."""
 
     kind: Literal["bernoulli"]
-    probability: Cases
+    probability: ProbabilityCases
     odds: tuple[Effect, ...] = ()
-
-    @model_validator(mode="after")
-    def _range(self) -> "Bernoulli":
-        for case in self.probability:
-            if not 0 <= case.value <= 1:
-                raise ValueError(f"a probability in 0..1, got {case.value}")
-        return self
 
 
 def _as_weight_cases(value: object) -> object:
@@ -209,7 +219,7 @@ class Lognormal(Variable):
     """Lognormal with ``median`` and log-scale ``sd``, cut at ``high``; ``effects`` multiply the median."""
 
     kind: Literal["lognormal"]
-    median: Cases
+    median: PositiveCases
     sd: Positive
     high: Positive
     effects: tuple[Effect, ...] = ()
@@ -236,7 +246,7 @@ class Mechanism(Sourced):
     name: Name
     kind: Literal["direct", "static", "immune"] = "direct"
     title: str
-    sensitivity: Cases
+    sensitivity: NonNegativeCases
     spread: NonNegative
     fading_per_cycle: Annotated[Number, Field(ge=0, le=0.5)] = 0
     modifiers: tuple[Effect, ...] = ()
@@ -312,11 +322,11 @@ class Growth(Sourced):
 
     capacity_cm3: Positive
     reference_cm3: Positive
-    per_cycle: Cases
+    per_cycle: PositiveCases
     spread: NonNegative
-    initial_cm3: Cases
+    initial_cm3: PositiveCases
     initial_spread: NonNegative
-    lesions: Cases
+    lesions: PositiveCases
     beyond_progression: Probability
     changeover_weeks: NonNegative
 
@@ -448,7 +458,7 @@ class Access(Sourced):
     treatment_delay: Name
     usual_delay_days: NonNegative
     adherence: Name
-    travel_km: Cases
+    travel_km: NonNegativeCases
 
 
 class Footprint(Sourced):
@@ -549,7 +559,7 @@ class Arm(Sourced):
     grade3: Probability | None = None
     discontinuation: Probability | None = None
     adverse_events: Literal["", "all_cause", "treatment_related"] = ""
-    landmarks: dict[Name, Probability] = {}
+    landmarks: dict[Landmark, Probability] = {}
     scan_weeks: Annotated[
         tuple[Positive, ...],
         Field(min_length=1, max_length=5),

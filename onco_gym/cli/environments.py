@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import onco_gym
-from onco_gym.cli.arguments import add_environment, add_plot, add_seed
 from onco_gym.cli.parser import Commands, UsageError
 from onco_gym.cli.screen import console, make_table, progress_bar, wrote
 from onco_gym.foundation.units import WEEKS_PER_YEAR
@@ -28,16 +27,16 @@ def register(commands: Commands) -> None:
     commands.add(list_command, "List the environments.", "list")
 
     parser = commands.add(show_command, "Show what a card says about its disease.", "show NSCLC --section guideline")
-    add_environment(parser)
+    parser.add_environment()
     parser.add_argument("--section", choices=SECTIONS, help="show only this table")
     parser.add_argument("--citation", action="store_true", help="print the sources of the card as BibTeX instead")
 
     about = "Treat a patient yourself, or watch an agent do it."
     parser = commands.add(play_command, about, "play NSCLC --seed 7 --plot journey.png", agents=True)
-    add_environment(parser)
+    parser.add_environment()
     parser.add_argument("--agent", metavar="AGENT", help="who decides (see below); by default you do")
-    add_seed(parser, "the same patient", default=None)
-    add_plot(parser, "also draw the journey", ".png")
+    parser.add_seed("the same patient", default=None)
+    parser.add_plot("also draw the journey", ".png")
     parser.add_argument("-q", "--quiet", action="store_true", help="with --agent: print only the last chart")
 
 

@@ -3,78 +3,57 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from onco_gym.cli.arguments import (
-    add_agent,
-    add_environment,
-    add_episodes,
-    add_html,
-    add_json,
-    add_quiet,
-    add_seed,
-    add_split,
-    add_workers,
-    workers_of,
-)
-from onco_gym.cli.parser import Commands, UsageError
+import onco_gym
+from onco_gym.cli.parser import Commands, UsageError, workers_of
 from onco_gym.cli.screen import console, make_table, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.evaluation import Evaluation
 
-CHANCE = "the same patients and the same chance"
-
 
 def register(commands: Commands) -> None:
     """Add the commands."""
     about = "Run an agent on many patients and show how they fared."
     parser = commands.add(rollout_command, about, "rollout guideline --env NSCLC -n 1000 --json figures.json", agents=True)
-    add_agent(parser)
-    add_episodes(parser, 1000)
-    add_seed(parser, CHANCE)
-    add_split(parser)
+    parser.add_rollout(1000)
     parser.add_argument("--cohort", metavar="FILE.parquet", help="draw the patients from this file")
-    add_json(parser)
-    add_quiet(parser)
+    parser.add_json()
+    parser.add_quiet()
 
     about = "Evaluate an agent beside the random and the guideline agent, with intervals."
     parser = commands.add(evaluate_command, about, "evaluate clinician --env NSCLC -n 2000 --html report.html", agents=True)
-    add_agent(parser)
-    add_episodes(parser, 1000)
-    add_seed(parser, CHANCE)
-    add_split(parser)
+    parser.add_rollout(1000)
     text = "evaluate these agents too, on the same patients"
     parser.add_argument("--compare", nargs="+", action="extend", default=[], metavar="AGENT", help=text)
     text = "do not ask about the twins of patients, which takes longer than all the rest"
     parser.add_argument("--no-fairness", action="store_true", help=text)
-    add_json(parser)
-    add_html(parser)
-    add_workers(parser)
-    add_quiet(parser)
+    parser.add_json()
+    parser.add_html()
+    parser.add_workers()
+    parser.add_quiet()
 
     about = "Measure the planner, which is 100 of the score, and keep the result beside the card. This takes minutes."
     parser = commands.add(yardstick_command, about, "yardstick NSCLC")
-    add_environment(parser)
-    add_episodes(parser, 1536)
-    add_seed(parser, CHANCE, default=10_000_000)
+    parser.add_environment()
+    parser.add_episodes(1536)
+    parser.add_seed("the same patients and the same chance", default=10_000_000)
     text = "instead, train the network that tells verification which regimens to try"
     parser.add_argument("--network", action="store_true", help=text)
-    add_quiet(parser)
+    parser.add_quiet()
 
 
 def rollout_command(arguments: argparse.Namespace) -> None:
     """Run an agent on many patients."""
     found = find_environment(arguments.env)
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import load_agent, rollout
         from onco_gym.evaluation import summarise_rollout
         from onco_gym.evaluation.tables import rollout_rows
-        from onco_gym.interfaces.engine import make_engine
 
         asked = {"split": arguments.split, "decide": arguments.decide}
-        engine = make_engine(found.card, arguments.cohort, kind=found.kind, **asked)
-        agent = load_agent(engine, arguments.agent, arguments.seed)
-        summary = summarise_rollout(engine, rollout(engine, agent, arguments.n, arguments.seed, progress))
+        engine = onco_gym.make_engine(found.card, arguments.cohort, kind=found.kind, **asked)
+        agent = onco_gym.load_agent(engine, arguments.agent, arguments.seed)
+        summary = summarise_rollout(engine, onco_gym.rollout(engine, agent, arguments.n, arguments.seed, progress))
     title = f"{engine.card.title}, agent {arguments.agent}, seed {arguments.seed}; 95% intervals"
     console().print(make_table(title, ("", ""), rollout_rows(summary)))
     asked = {name: getattr(arguments, name) for name in ("agent", "seed", "cohort")}
@@ -86,20 +65,18 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
     found, where = find_environment(arguments.env), workers_of(arguments)
     asked = list(dict.fromkeys([arguments.agent, *arguments.compare]))
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import load_agent
-        from onco_gym.evaluation import evaluate_all, write_report
+        from onco_gym.evaluation import write_report
         from onco_gym.evaluation.figures import GUIDELINE, RANDOM
-        from onco_gym.interfaces.engine import make_engine
 
-        engine = make_engine(found.card, kind=found.kind, split=arguments.split, decide=arguments.decide)
+        engine = onco_gym.make_engine(found.card, kind=found.kind, split=arguments.split, decide=arguments.decide)
         named = list(dict.fromkeys([*asked, RANDOM, GUIDELINE]))
         fairness = [] if arguments.no_fairness else asked
-        first, *others = evaluate_all(
-            engine, named, arguments.n, arguments.seed, fairness, split=arguments.split, progress=progress, **where
-        )
+        asked_for = (arguments.n, arguments.seed, fairness, arguments.split)
+        first, *others = onco_gym.evaluate_all(engine, named, *asked_for, progress=progress, **where)
         if arguments.html:
             progress("drawing", 0, 0)
-            write_report(arguments.html, [first, *others], engine, load_agent(engine, arguments.agent, arguments.seed))
+            agent = onco_gym.load_agent(engine, arguments.agent, arguments.seed)
+            write_report(arguments.html, [first, *others], engine, agent)
     _print_evaluations([first, *others])
     compared = {"compared": [one.to_json() for one in others]} if others else {}
     write_figures(arguments.json, {**first.to_json(), **compared})
@@ -127,10 +104,9 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{card}: yardsticks and networks are kept for shipped cards only; others are scored by the guideline")
     with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.evaluation.yardsticks import measure, write_yardstick, yardstick_file
-        from onco_gym.interfaces.engine import make_engine
         from onco_gym.verification.amortised import network_file, train, write_network
 
-        engine = make_engine(card, split="test")
+        engine = onco_gym.make_engine(card, split="test")
         if arguments.network:
             write_network(network_file(card), train(engine, progress=progress))
         else:
@@ -139,9 +115,8 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
     if arguments.network:
         wrote(network_file(card))
         return
-    value, low, high = found.gain
     print(
         f"{engine.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the planner "
-        f"gains {value:.3f} ({low:.3f} to {high:.3f}); the score of the guideline is {100 / found.reach:.1f}"
+        f"gains {found.gain:.3f}; the score of the guideline is {100 / found.reach:.1f}"
     )
     wrote(yardstick_file(card))

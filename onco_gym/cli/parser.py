@@ -6,8 +6,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from onco_gym.agents.names import describe_agents
+from onco_gym.cli.arguments import output_file, whole
 from onco_gym.foundation.words import did_you_mean
+from onco_gym.foundation.workers import WORKERS
+from onco_gym.interfaces.registry import DECIDE
 
+LARGEST_SEED = 2**64 - 1
+ENVIRONMENT = "NSCLC, NSCLC-Dose, onco_gym/NSCLC-v0, or the path of a card (.toml)"
 WARNING = "Research software, not for treating patients."
 
 
@@ -25,6 +30,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     """A parser whose help ends with an example, and whose errors :func:`onco_gym.cli.main` prints.
+
+    It knows the arguments that several commands share. Each has one name, one meaning and one place in the help.
 
     Args:
         example: a command line, without the name of the program.
@@ -68,6 +75,82 @@ class Parser(argparse.ArgumentParser):
             known = [str(choice) for choice in action.choices]
             expected = f"expected one of {', '.join(known)}"
             raise argparse.ArgumentError(action, f"{value!r} is unknown{did_you_mean(str(value), known)}: {expected}")
+
+    # -------------------------------------------------------------------------------------------- shared arguments
+
+    def add_environment(self) -> None:
+        """Add the positional argument ID."""
+        self.add_argument("id", metavar="ID", help=ENVIRONMENT)
+
+    def add_agent(self) -> None:
+        """Add the positional argument AGENT and the environment that it acts in."""
+        self.add_argument("agent", metavar="AGENT", help="who decides (see below)")
+        self.add_argument("--env", required=True, metavar="ID", help=ENVIRONMENT)
+
+    def add_episodes(self, default: int) -> None:
+        """Add the number of patients, for commands that run an episode of each."""
+        text = f"number of patients, with one episode each; by default {default}"
+        self.add_argument("-n", "--episodes", dest="n", type=whole(1, 1_000_000), default=default, metavar="N", help=text)
+
+    def add_patients(self, default: int, low: int = 1, high: int = 100_000, about: str = "number of patients") -> None:
+        """Add the number of patients, for commands that do not run episodes."""
+        text = f"{about}; by default {default}"
+        self.add_argument("-n", "--patients", dest="n", type=whole(low, high), default=default, metavar="N", help=text)
+
+    def add_seed(self, about: str, default: int | None = 0, high: int = LARGEST_SEED) -> None:
+        """Add the seed. ``about`` says what the same seed gives."""
+        chosen = "a random one" if default is None else default
+        self.add_argument(
+            "--seed", type=whole(0, high), default=default, help=f"the same seed gives {about}; by default {chosen}"
+        )
+
+    def add_rollout(self, episodes: int) -> None:
+        """Add an agent, the number of patients whom it meets, who they are, and when it decides."""
+        self.add_agent()
+        self.add_episodes(episodes)
+        self.add_seed("the same patients and the same chance")
+        text = "which patients; nobody is in two splits; by default test"
+        self.add_argument("--split", choices=("train", "validation", "test"), default="test", help=text)
+        self.add_decide("when the agent decides: in every cycle (cycles, the default) or at decision points (events)")
+
+    def add_decide(self, about: str) -> None:
+        """Add when an agent decides."""
+        self.add_argument("--decide", choices=DECIDE, default=DECIDE[0], help=about)
+
+    def add_out(self, metavar: str, about: str, *endings: str, required: bool = True) -> None:
+        """Add the file that is the result of the command."""
+        self.add_argument("-o", "--out", type=output_file(*endings), required=required, metavar=metavar, help=about)
+
+    def add_json(self, about: str = "also write all figures to this file") -> None:
+        """Add the file for figures."""
+        self.add_argument("--json", type=output_file(), metavar="FILE.json", help=about)
+
+    def add_html(self) -> None:
+        """Add the file for a page."""
+        self.add_argument("--html", type=output_file(), metavar="FILE.html", help="also write a page with pictures to this file")
+
+    def add_plot(self, about: str, *endings: str) -> None:
+        """Add the file for a picture."""
+        allowed = endings or (".png", ".pdf", ".svg", ".jpg")
+        self.add_argument("--plot", type=output_file(*allowed), metavar="FILE.png", help=about)
+
+    def add_workers(self) -> None:
+        """Add the options of commands whose work can be spread over processes."""
+        text = "where the work is done: local (here, the default), or ray (on all cores or a cluster)"
+        self.add_argument("--workers", choices=WORKERS, default="local", help=text)
+        text = "with --workers ray: a cluster that is running; by default one is started"
+        self.add_argument("--address", metavar="HOST:PORT", help=text)
+
+    def add_quiet(self) -> None:
+        """Add the option that silences progress."""
+        self.add_argument("-q", "--quiet", action="store_true", help="do not report progress")
+
+
+def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments ``workers`` and ``address`` of functions that spread their work."""
+    if arguments.address and arguments.workers == "local":
+        raise UsageError("--address needs --workers ray")
+    return {"workers": arguments.workers, "address": arguments.address}
 
 
 class Commands:

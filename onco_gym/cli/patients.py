@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import onco_gym
-from onco_gym.cli.arguments import add_environment, add_out, add_patients, add_quiet, add_seed
 from onco_gym.cli.parser import Commands, UsageError
 from onco_gym.cli.screen import progress_bar
 from onco_gym.interfaces.registry import find_environment
@@ -18,14 +17,14 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     example = "cohort NSCLC -n 500 --where 'EGFR_L858R and age > 70' --do insurance=medicaid --out cohort.parquet"
     parser = commands.add(cohort_command, "Write a cohort of patients to a Parquet file.", example)
-    add_environment(parser)
-    add_patients(parser, 1000, high=1_000_000)
-    add_seed(parser, "the same cohort")
+    parser.add_environment()
+    parser.add_patients(1000, high=1_000_000)
+    parser.add_seed("the same cohort")
     parser.add_argument("--where", metavar="EXPR", help="keep only patients for whom this holds")
     text = "set variables; what depends on them follows"
     parser.add_argument("--do", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
-    add_out(parser, "FILE.parquet", "where to write the cohort")
-    add_quiet(parser)
+    parser.add_out("FILE.parquet", "where to write the cohort")
+    parser.add_quiet()
 
 
 def cohort_command(arguments: argparse.Namespace) -> None:

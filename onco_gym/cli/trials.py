@@ -7,26 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onco_gym
-from onco_gym.cli.arguments import (
-    add_environment,
-    add_json,
-    add_out,
-    add_patients,
-    add_plot,
-    add_quiet,
-    add_seed,
-    add_workers,
-    number,
-    weeks,
-    whole,
-    workers_of,
-)
-from onco_gym.cli.parser import Commands, Parser, UsageError
+from onco_gym.cli.arguments import number, weeks, whole
+from onco_gym.cli.parser import Commands, Parser, UsageError, workers_of
 from onco_gym.cli.screen import console, make_table, note, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
 
 if TYPE_CHECKING:
     from onco_gym.cards import Card
+    from onco_gym.cards.schema import Arm
     from onco_gym.trials.design import Candidate, Score
     from onco_gym.trials.ensemble import Ensemble
     from onco_gym.trials.published import Reproduction
@@ -48,13 +36,13 @@ def register(commands: Commands) -> None:
 def _register_trial(commands: Commands) -> None:
     example = "trial NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --plot km.png"
     parser = commands.add(trial_command, "Simulate a trial.", example)
-    add_environment(parser)
+    parser.add_environment()
     text = "who is in the trial, such as 'EGFR_L858R and ecog <= 1'; by default everybody"
     parser.add_argument("--population", default="", metavar="EXPR", help=text)
     text = "regimens in order, such as 'gefitinib_erlotinib > osimertinib(31%%)'; the other arms are compared with the last"
     _add_regimens(parser, text)
-    add_patients(parser, 1000, low=2, about="patients per arm")
-    add_seed(parser, "the same trial")
+    parser.add_patients(1000, low=2, about="patients per arm")
+    parser.add_seed("the same trial")
     parser.add_argument("--months", type=MONTHS, default=60.0, help="follow-up; by default 60")
     text = "weeks between scans, the last repeated: 9, or 6,6,9; by default as on the card"
     parser.add_argument("--scan-weeks", type=weeks, default=(), metavar="WEEKS", help=text)
@@ -62,40 +50,40 @@ def _register_trial(commands: Commands) -> None:
     parser.add_argument("--independent", action="store_true", help=text)
     text = "let the intervals include chance only, not the uncertain figures of the card"
     parser.add_argument("--no-ensemble", action="store_true", help=text)
-    add_json(parser, "also write all figures and curves to this file")
-    add_plot(parser, "also draw Kaplan-Meier curves")
-    add_quiet(parser)
+    parser.add_json("also write all figures and curves to this file")
+    parser.add_plot("also draw Kaplan-Meier curves")
+    parser.add_quiet()
 
 
 def _register_calibrate(commands: Commands) -> None:
     about = "Fit the figures of a card to its published arms and write them back, or compare them with --check."
     parser = commands.add(calibrate_command, about, "calibrate NSCLC --check")
-    add_environment(parser)
+    parser.add_environment()
     text = "fit nothing: simulate every published arm and show it beside what was published"
     parser.add_argument("--check", action="store_true", help=text)
     text = "fit nothing: draw the ensemble of a fitted card again"
     parser.add_argument("--ensemble", action="store_true", help=text)
-    add_patients(parser, 1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
-    add_seed(parser, "the same result for the same card", default=1, high=2**32 - 1)
+    parser.add_patients(1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
+    parser.add_seed("the same result for the same card", default=1, high=2**32 - 1)
     text = "most rounds of a fit; by default 12. A fit that was interrupted goes on where it stopped"
     parser.add_argument("--rounds", type=whole(1, 1000), default=12, metavar="N", help=text)
-    add_out(parser, "FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
-    add_json(parser, "with --check: also write all figures to this file")
-    add_plot(parser, "with --check: also draw what was simulated against what was published")
-    add_workers(parser)
-    add_quiet(parser)
+    parser.add_out("FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
+    parser.add_json("with --check: also write all figures to this file")
+    parser.add_plot("with --check: also draw what was simulated against what was published")
+    parser.add_workers()
+    parser.add_quiet()
 
 
 def _register_design(commands: Commands) -> None:
     example = "design NSCLC --population 'EGFR_L858R and ecog <= 1' --arm osimertinib --arm gefitinib_erlotinib --power 0.9"
     about = "Choose among protocols, find the sample size, and show which figures the answer depends on."
     parser = commands.add(design_command, about, example)
-    add_environment(parser)
+    parser.add_environment()
     text = "who could be in the trial; each of several populations is tried; by default everybody"
     parser.add_argument("--population", action="append", metavar="EXPR", help=text)
     _add_regimens(parser, "a candidate, such as 'gefitinib_erlotinib > osimertinib'; the last arm is the control")
-    add_patients(parser, 1600, low=100, about="patients in the last round")
-    add_seed(parser, "the same answer")
+    parser.add_patients(1600, low=100, about="patients in the last round")
+    parser.add_seed("the same answer")
     parser.add_argument("--endpoint", choices=("pfs", "os"), default="pfs", help="what the trial tests; by default pfs")
     parser.add_argument("--power", type=number(0.05, 0.99), default=0.8, help="the power wanted; by default 0.8")
     text = "months over which patients enter; by default 18"
@@ -108,8 +96,8 @@ def _register_design(commands: Commands) -> None:
     parser.add_argument("--sensitivity", choices=OUTCOMES, metavar="OUTCOME", help=text)
     text = "with --sensitivity: base samples; by default 32"
     parser.add_argument("--samples", type=int, choices=(8, 16, 32, 64, 128, 256), default=32, metavar="N", help=text)
-    add_json(parser)
-    add_quiet(parser)
+    parser.add_json()
+    parser.add_quiet()
 
 
 def _add_regimens(parser: Parser, arms: str) -> None:
@@ -138,12 +126,6 @@ def _shown(estimate: "Interval", bounds: tuple[float, float], form: str) -> str:
     return "{} ({} to {})".format(*texts)
 
 
-def _ratio(estimate: "Interval") -> str:
-    if math.isnan(estimate.value):
-        return "unknown"
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
-
-
 # ------------------------------------------------------------------------------------------------ trial
 
 
@@ -151,14 +133,14 @@ def trial_command(arguments: argparse.Namespace) -> None:
     """Simulate a trial."""
     name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
-    from onco_gym.trials import Setting, as_json, run_trial
+    from onco_gym.trials import as_json
 
     ensemble = None if arguments.no_ensemble else _ensemble(name, card)
     members = ensemble.members(card) if ensemble else []
-    setting = Setting(arguments.population, arguments.prior, arguments.scan_weeks)
+    setting = onco_gym.Setting(arguments.population, arguments.prior, arguments.scan_weeks)
     asked = {name: getattr(arguments, name) for name in ("n", "seed", "months", "independent")}
     with progress_bar(quiet=arguments.quiet) as progress:
-        result = run_trial(card, setting, arguments.arm, **asked, ensemble=members, progress=progress)
+        result = onco_gym.run_trial(card, setting, arguments.arm, **asked, ensemble=members, progress=progress)
     before = f", after {setting.prior}" if setting.prior else ""
     title = f"{card.title}: {setting.population or 'everybody'}{before}"
     _print_trial(title, result)
@@ -182,7 +164,7 @@ def _print_trial(title: str, result: "TrialResult") -> None:
     screen.print(make_table(about, ("arm", *columns), rows))
     if len(result.arms) > 1:
         pairs = zip(result.arms, result.hazard_ratios("pfs"), result.hazard_ratios("os"), strict=False)
-        ratios = [(arm.name, _ratio(pfs), _ratio(overall)) for arm, pfs, overall in pairs]
+        ratios = [(arm.name, f"{pfs:.2f}", f"{overall:.2f}") for arm, pfs, overall in pairs]
         about = f"Hazard ratios against {result.arms[-1].name}"
         screen.print(make_table(about, ("arm", "progression or death", "death"), ratios))
     screen.print(f"95% intervals include {result.included}. Simulated patients: research software, not for treating patients.")
@@ -255,17 +237,19 @@ def _print_check(rows: "Sequence[Reproduction]") -> None:
 
     screen = console()
     columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
-    for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
-        lines = []
-        for row in rows:
-            if row.arm.use == use:
-                before = f", after {row.arm.prior}" if row.arm.prior else ""
-                lines.append((row.arm.trial, row.arm.protocol.split(">")[0].strip() + before, *row.texts()))
+    titles = {"fit": "Fitted arms", "check": "Check arms, never fitted"}
+    for use, title in titles.items():
+        lines = [(row.arm.trial, _short(row.arm), *row.texts()) for row in rows if row.arm.use == use]
         screen.print(make_table(f"{title}: simulated / published", columns, lines))
-    for use, title in (("fit", "Fitted arms"), ("check", "Check arms, never fitted")):
+    for use, title in titles.items():
         found = [one for one in accuracy(rows, use) if one.count]
         figures = [(one.title, f"{one.value:.1%}", one.wanted, one.count, "yes" if one.reached else "NO") for one in found]
         screen.print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
+
+
+def _short(arm: "Arm") -> str:
+    """An arm's first regimen, and what was given before the trial."""
+    return arm.protocol.split(">")[0].strip() + (f", after {arm.prior}" if arm.prior else "")
 
 
 # ------------------------------------------------------------------------------------------------ design
@@ -277,11 +261,10 @@ def design_command(arguments: argparse.Namespace) -> None:
         raise UsageError("a design needs at least two --arm: candidates, and the control as the last")
     name = find_environment(arguments.id).card
     card = onco_gym.load_card(name)
-    from onco_gym.trials import Setting
     from onco_gym.trials.design import Candidate, optimise
 
     *protocols, control = arguments.arm
-    settings = [Setting(population, arguments.prior) for population in arguments.population or [""]]
+    settings = [onco_gym.Setting(population, arguments.prior) for population in arguments.population or [""]]
     candidates = [Candidate(setting, protocol) for setting in settings for protocol in protocols]
     with progress_bar(quiet=arguments.quiet) as progress:
         ranked = optimise(card, candidates, control, arguments.n, arguments.seed, progress=progress)
@@ -303,7 +286,7 @@ def _candidates_table(control: str, ranked: "Sequence[Score]") -> Any:
         (
             one.candidate.setting.population or "everybody",
             one.candidate.protocol,
-            f"{one.efficacy.value:+.2f} ({one.efficacy.low:+.2f} to {one.efficacy.high:+.2f})",
+            f"{one.efficacy:+.2f}",
             f"{one.safety.value:.0%}",
             f"{one.diversity:.2f}",
             one.least_served,
@@ -325,8 +308,8 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
         found = study.sample_size(arguments.power, arguments.repeats, progress=progress)
     console().print(
         f"{best.protocol} against {control} in {best.setting.population or 'everybody'}: {found.n} patients per arm reach a "
-        f"power of {found.power.value:.0%} ({found.power.low:.0%} to {found.power.high:.0%}) on {found.endpoint.upper()} "
-        f"with {found.events:.0f} events, {arguments.accrual:g} months of accrual and {arguments.follow_up:g} of follow-up.",
+        f"power of {found.power:.0%} on {found.endpoint.upper()} with {found.events:.0f} events, {arguments.accrual:g} months "
+        f"of accrual and {arguments.follow_up:g} of follow-up.",
         markup=False,
     )
     ratio = study.hazard_ratio
@@ -334,7 +317,7 @@ def _sample_size(card: "Card", best: "Candidate", control: str, arguments: argpa
     if math.isfinite(formula):
         console().print(
             f"Events for a power of {arguments.power:.0%}: {found.events:.0f} simulated, {formula:.0f} by Schoenfeld's formula "
-            f"with a hazard ratio of {_ratio(ratio)}. This is the ratio within the trial's own follow-up. If hazards are not "
+            f"with a hazard ratio of {ratio:.2f}. This is the ratio within the trial's own follow-up. If hazards are not "
             "proportional, a longer trial has another ratio.",
             markup=False,
         )

@@ -2,17 +2,7 @@
 
 import argparse
 
-from onco_gym.cli.arguments import (
-    add_agent,
-    add_decide,
-    add_episodes,
-    add_html,
-    add_json,
-    add_out,
-    add_quiet,
-    add_seed,
-    add_split,
-)
+import onco_gym
 from onco_gym.cli.parser import Commands, UsageError
 from onco_gym.cli.screen import console, make_table, progress_bar, write_figures, wrote
 from onco_gym.interfaces.registry import find_environment
@@ -22,12 +12,9 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     about = "Record what an agent decides and what is seen, episode by episode."
     parser = commands.add(record_command, about, "record clinician --env NSCLC -n 200 --out episodes.json", agents=True)
-    add_agent(parser)
-    add_episodes(parser, 200)
-    add_seed(parser, "the same patients and the same chance")
-    add_split(parser)
-    add_out(parser, "FILE.json", "where to write the episodes")
-    add_quiet(parser)
+    parser.add_rollout(200)
+    parser.add_out("FILE.json", "where to write the episodes")
+    parser.add_quiet()
 
     about = "Score recorded episodes against the decisions that would have been best, and say why."
     parser = commands.add(verify_command, about, "verify episodes.json --html report.html", agents=True)
@@ -36,11 +23,11 @@ def register(commands: Commands) -> None:
     parser.add_argument("--agent", metavar="AGENT", help=text)
     text = "the environment of the episodes, if its card is a file of your own; by default the one that the episodes name"
     parser.add_argument("--env", metavar="ID", help=text)
-    add_decide(parser, "with --agent: when it decides; by default in every cycle")
-    add_seed(parser, "the same draws of chance", high=2**31 - 1)
-    add_json(parser)
-    add_html(parser)
-    add_quiet(parser)
+    parser.add_decide("with --agent: when it decides; by default in every cycle")
+    parser.add_seed("the same draws of chance", high=2**31 - 1)
+    parser.add_json()
+    parser.add_html()
+    parser.add_quiet()
 
 
 def record_command(arguments: argparse.Namespace) -> None:
@@ -49,28 +36,23 @@ def record_command(arguments: argparse.Namespace) -> None:
     if found.kind != "regimen":
         raise UsageError(f"{found.id}: episodes can be recorded only if an action is a regimen, as in onco_gym/NSCLC-v0")
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import load_agent
-        from onco_gym.interfaces.engine import make_engine
-        from onco_gym.verification import record_episodes, write_record
-
-        engine = make_engine(found.card, split=arguments.split, decide=arguments.decide)
-        agent = load_agent(engine, arguments.agent, arguments.seed)
-        kept = record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
-        write_record(arguments.out, engine, kept)
+        engine = onco_gym.make_engine(found.card, split=arguments.split, decide=arguments.decide)
+        agent = onco_gym.load_agent(engine, arguments.agent, arguments.seed)
+        kept = onco_gym.record_episodes(engine, agent, arguments.n, arguments.seed, arguments.agent, progress)
+        onco_gym.write_record(arguments.out, engine, kept)
     print(f"wrote {arguments.n:,} episodes of {arguments.agent} to {arguments.out}")
 
 
 def verify_command(arguments: argparse.Namespace) -> None:
     """Score episodes against the decisions that would have been best."""
     with progress_bar(quiet=arguments.quiet) as progress:
-        from onco_gym.agents import engine_of, load_agent
-        from onco_gym.verification import read_record, verify, write_report
-        from onco_gym.verification.report import rows, to_json
+        from onco_gym.agents import engine_of
+        from onco_gym.verification.report import rows, to_json, write_report
 
         engine = engine_of(arguments.episodes, arguments.env)
-        kept = read_record(arguments.episodes, engine)
-        agent = load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
-        found = verify(engine.deciding(arguments.decide), kept, agent, seed=arguments.seed, progress=progress)
+        kept = onco_gym.read_record(arguments.episodes, engine)
+        agent = onco_gym.load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
+        found = onco_gym.verify(engine.deciding(arguments.decide), kept, agent, seed=arguments.seed, progress=progress)
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, engine, found)

@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import load_agent, play
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.foundation.workers import WorkError, connected, spread
+from onco_gym.foundation.workers import connected, spread
+from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.origins import Seat
 from onco_gym.interfaces.registry import NAMESPACE
-from onco_gym.interfaces.single import MultiObjectiveEnv, OncologyEnv
+from onco_gym.interfaces.single import MultiObjectiveEnv
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import TERMS
 from onco_gym.version import __version__
@@ -34,8 +34,8 @@ CHUNK = 1000
 """Patients rolled out together. They share the tally behind the fairness term, so datasets depend on it."""
 WAVE = 16
 """Chunks held in memory at a time."""
-STAGING, REPLACED = ".onco_gym-staging-", ".replaced"
-"""Prefix of the folders in which datasets are made, and the folder inside them for a dataset that is being replaced."""
+STAGING = ".onco_gym-staging-"
+"""Prefix of the folders in which datasets are made."""
 
 
 class DatasetError(ValueError):
@@ -101,25 +101,23 @@ def write_dataset(
     name = dataset_id or default_id(env_id, agent)
     home, target = _place(name, root, overwrite)
     env = gym.make(env_id, **(options or {}))
-    unwrapped: OncologyEnv = env.unwrapped  # type: ignore[assignment] # all ids make one
-    digest = unwrapped.engine.scenario.digest
-    load_agent(unwrapped.engine, agent, seed)  # fail early on unknown agents
+    engine: Engine = env.unwrapped.engine  # type: ignore[attr-defined] # all ids have one
+    load_agent(engine, agent, seed)  # fail early on unknown agents
+    vector = isinstance(env.unwrapped, MultiObjectiveEnv)
     tasks = [
-        Chunk(env_id, dict(options or {}), agent, (seed + first) % 2**64, min(CHUNK, episodes - first), digest)
-        for first in range(0, episodes, CHUNK)
+        Chunk(engine, vector, agent, (seed + first) % 2**64, min(CHUNK, episodes - first)) for first in range(0, episodes, CHUNK)
     ]
-    total, steps, returns = len(tasks), 0, []
+    returns: list[Any] = []
     description = (
         f"{episodes} episodes of the agent {agent!r} in {env_id}, seed {seed}. Simulated patients: research software, not for "
         "treating patients."
     )
     with _staging(home) as stage, connected(workers, address):
         dataset = None
-        for first in range(0, total, WAVE):
+        for first in range(0, len(tasks), WAVE):
             of_all = functools.partial(_of_all, progress, first, len(tasks))
             chunks = spread(roll, tasks[first : first + WAVE], workers, address, of_all, "chunks of episodes")
             buffers = [buffer for task, chunk in zip(tasks[first:], chunks, strict=False) for buffer in _buffers(task, chunk)]
-            steps += sum(len(buffer.rewards) for buffer in buffers)
             returns += [np.sum(buffer.rewards, axis=0, dtype=float) for buffer in buffers]
             with _rooted(stage):
                 if dataset is None:
@@ -127,15 +125,15 @@ def write_dataset(
                 else:
                     dataset.update_dataset_from_buffer(buffers)
         assert dataset is not None
-        mean = np.mean(returns, axis=0).tolist()
+        mean, steps = np.mean(returns, axis=0).tolist(), int(dataset.total_steps)
         dataset.storage.update_metadata(
             {
                 "agent": agent,
                 "seed": seed,
-                "card": unwrapped.engine.card.id,
-                "card_digest": digest,
+                "card": engine.card.id,
+                "card_digest": engine.scenario.digest,
                 "onco_gym_version": __version__,
-                "reward_weights": unwrapped.engine.weights,
+                "reward_weights": engine.weights,
                 "reward_terms": list(TERMS),
                 "verdicts": list(VERDICTS),
                 "mean_return": mean,
@@ -153,12 +151,11 @@ def _of_all(progress: Progress, before: int, total: int, stage: str, done: int, 
 class Chunk(NamedTuple):
     """The task of :func:`roll`."""
 
-    env_id: str
-    options: dict[str, Any]
+    engine: Engine
+    vector: bool  # whether the reward is the vector of terms
     agent: str
     seed: int
     patients: int
-    digest: str
 
 
 def roll(task: Chunk) -> dict[str, NDArray[Any]]:
@@ -166,12 +163,9 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
 
     All :data:`CHUNK` patients are rolled out even if fewer are wanted, so the compiled function and the tally stay the same.
     """
-    env: OncologyEnv = gym.make(task.env_id, **task.options).unwrapped  # type: ignore[assignment] # all ids make one
-    if env.engine.scenario.digest != task.digest:
-        raise WorkError(f"a worker's card {env.engine.card.id} has digest {env.engine.scenario.digest}, expected {task.digest}")
+    engine = task.engine
     seeds = np.uint64(task.seed) + np.arange(CHUNK, dtype=np.uint64)  # after the last of all seeds comes the first
-    origin = env.engine.draw(Seat.first(seeds))
-    run = play(env.engine, load_agent(env.engine, task.agent, task.seed), origin, keep_steps=True)
+    run = play(engine, load_agent(engine, task.agent, task.seed), engine.draw(Seat.first(seeds)), keep_steps=True)
     steps = run.steps
     assert steps is not None
     lengths = steps.lengths[: task.patients]
@@ -190,8 +184,8 @@ def roll(task: Chunk) -> dict[str, NDArray[Any]]:
     arrays = {
         "lengths": lengths,
         "observations": flat(steps.observations),
-        "actions": flat(run.actions).astype(env.action_space.dtype),
-        "rewards": flat(terms if isinstance(env, MultiObjectiveEnv) else steps.rewards),
+        "actions": flat(run.actions).astype(engine.kind.space.dtype),
+        "rewards": flat(terms if task.vector else steps.rewards),
         "terminations": last & died,
         "truncations": last & ~died,
         "action_mask": flat(steps.masks),
@@ -291,54 +285,10 @@ def _place(name: str, root: str | os.PathLike[str] | None, overwrite: bool) -> t
 
 @contextlib.contextmanager
 def _staging(home: Path) -> Iterator[Path]:
-    """A hidden folder beside the datasets, in which a dataset is made before it is moved into place.
-
-    The folder is locked while its run is alive. A killed run leaves an unlocked folder, which the next run removes.
-    """
+    """A hidden folder beside the datasets, in which a dataset is made before it is moved into place."""
     home.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as lifetime:
-        with _locked(home, wait=True):  # no other run sweeps before the new folder is locked
-            _sweep(home)
-            stage = Path(tempfile.mkdtemp(prefix=STAGING, dir=home))
-            lifetime.enter_context(_locked(stage))
-        try:
-            yield stage
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a folder until the process ends at the latest. Yields False without a lock, as always on Windows."""
-    try:
-        import fcntl
-
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = True
-        except OSError:
-            held = False
-        yield held
-    finally:
-        os.close(handle)
-
-
-def _sweep(home: Path) -> None:
-    """Remove what killed runs have left. A dataset that one was about to replace is moved back first."""
-    for stage in list(home.glob(f"{STAGING}*")):
-        with _locked(stage) as dead:
-            if dead:
-                for data in list((stage / REPLACED).glob("**/data")):
-                    target = home / data.parent.relative_to(stage / REPLACED)
-                    if not target.exists():
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        data.parent.rename(target)
-                shutil.rmtree(stage, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=STAGING, dir=home, ignore_cleanup_errors=True) as stage:
+        yield Path(stage)
 
 
 def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> None:
@@ -348,12 +298,11 @@ def _move(stage: Path, target: Path, home: Path, name: str, overwrite: bool) -> 
     with _rooted(home):
         if namespace and namespace not in list_local_namespaces():
             create_namespace(namespace)
-    old = stage / REPLACED / name
+    old = stage / ".replaced"
     try:
         if target.exists():
             if not overwrite:
                 raise DatasetError(f"another run has written the dataset {name} in {home} in the meantime; it was left alone")
-            old.parent.mkdir(parents=True)
             target.rename(old)
         (stage / name).rename(target)
     finally:

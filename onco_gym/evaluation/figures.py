@@ -1,15 +1,14 @@
 """The figures of an evaluation: what an agent's patients gain, with intervals, and how it compares with other agents."""
 
-import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, computed_field
 
 from onco_gym.agents import Episodes
 from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement, ratio_interval
@@ -17,6 +16,7 @@ from onco_gym.evaluation.yardsticks import PLANNER, yardstick
 from onco_gym.fairness import DivergenceReport
 from onco_gym.foundation.files import write_json
 from onco_gym.foundation.intervals import UNKNOWN, Interval, mean, mean_by_patient, rate
+from onco_gym.foundation.results import Figure, from_plain, read_plain, to_plain
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.stamp import Stamp
@@ -31,6 +31,22 @@ YEARS = (1, 3, 5)
 
 class EvaluationError(ValueError):
     """An evaluation that cannot be made or read. The message says what was expected."""
+
+
+def _listed(values: NDArray[Any]) -> list[Any]:
+    if values.dtype.kind != "f":
+        return values.tolist()
+    return [float(str(value)) for value in values.astype(np.float32)]  # 0.1, not the 17 digits of the nearest float64
+
+
+Numbers = Annotated[
+    NDArray[np.float64],
+    PlainValidator(lambda values: np.asarray(values, np.float32).astype(np.float64)),
+    PlainSerializer(_listed),
+]
+"""Float32 numbers. Files hold them with as few digits as identify them."""
+Counts = Annotated[NDArray[np.int64], PlainValidator(lambda values: np.asarray(values, np.int64)), PlainSerializer(_listed)]
+Truths = Annotated[NDArray[np.bool_], PlainValidator(lambda values: np.asarray(values, bool)), PlainSerializer(_listed)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +64,21 @@ class Runs:
         severe: (n,) whether a grade 3+ event happened.
     """
 
-    returns: NDArray[np.float64]
-    terms: dict[str, NDArray[np.float64]]
-    weeks: NDArray[np.float64]
-    died: NDArray[np.bool_]
-    decisions: NDArray[np.int64]
-    concordant: NDArray[np.int64]
-    carbon_kg: NDArray[np.float64]
-    cost_usd: NDArray[np.float64]
-    severe: NDArray[np.bool_]
+    returns: Numbers
+    terms: dict[str, Numbers]
+    weeks: Numbers
+    died: Truths
+    decisions: Counts
+    concordant: Counts
+    carbon_kg: Numbers
+    cost_usd: Numbers
+    severe: Truths
+
+    def __post_init__(self) -> None:
+        every = [*self.terms.values(), *(getattr(self, one.name) for one in fields(self) if one.name != "terms")]
+        shapes = {values.shape for values in every}
+        if set(self.terms) != set(TERMS) or shapes != {(self.returns.size,)} or not np.isfinite(every).all():
+            raise EvaluationError("the figures of its patients are not finite, or differ in length")
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -88,23 +110,6 @@ class Runs:
         """Overall survival."""
         return Times(self.weeks / WEEKS_PER_MONTH, self.died)
 
-    def to_json(self) -> dict[str, Any]:
-        """Lists by name. Every number is a float32, written with as few digits as identify it."""
-        plain = {one.name: _listed(getattr(self, one.name)) for one in fields(self) if one.name != "terms"}
-        return {**plain, "terms": {name: _listed(values) for name, values in self.terms.items()}}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Runs":
-        """Read what :meth:`to_json` wrote."""
-        kinds = {"died": bool, "severe": bool, "decisions": np.int64, "concordant": np.int64}
-        names = [one.name for one in fields(cls) if one.name != "terms"]
-        arrays = {name: _array(content[name], kinds.get(name)) for name in names}
-        terms = {name: _array(content["terms"][name]) for name in TERMS}
-        every = [*arrays.values(), *terms.values()]
-        if len({values.shape for values in every}) != 1 or every[0].ndim != 1 or not np.isfinite(every).all():
-            raise EvaluationError("the figures of its patients are not finite, or differ in length")
-        return cls(terms=terms, **arrays)
-
 
 @dataclass(frozen=True)
 class Reference:
@@ -123,6 +128,7 @@ class Reference:
     random: float
     guideline: float
 
+    @computed_field  # type: ignore[prop-decorator] # it is in files, too
     @property
     def says(self) -> str:
         """The reference in words."""
@@ -145,149 +151,23 @@ class Timing:
     batch: int
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Summary:
-    """What became of an agent's patients, with 95% intervals. Rollouts and evaluations share these figures.
-
-    Attributes:
-        stamp: what it was made with.
-        episodes: number of patients.
-        follow_up_months: how long patients are followed.
-        returns: mean return.
-        terms: mean of each reward term, in its unit.
-        median_survival: months; infinite if not reached.
-        survival: share alive after so many years; None beyond follow-up.
-        qalys: quality-adjusted life years.
-        concordance: share of decisions inside the acceptability region of the panel.
-        grade3: share of patients with a grade 3+ event.
-        carbon_kg: kg CO2e per patient.
-        cost_usd: cost of tests per patient.
-    """
-
-    stamp: Stamp
-    episodes: int
-    follow_up_months: float
-    returns: Interval
-    terms: dict[str, Interval]
-    median_survival: Interval
-    survival: dict[str, Interval | None]
-    qalys: Interval
-    concordance: Interval
-    grade3: Interval
-    carbon_kg: Interval
-    cost_usd: Interval
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Evaluation(Summary):
-    """The result of an evaluation; see :class:`Summary` for the figures that it shares with rollouts.
-
-    Attributes:
-        agent: its name.
-        seed: the seed of the first patient.
-        iqm: interquartile mean of the return.
-        score: score of the mean return, 0 for random and 100 for the reference.
-        reference: the scale of the score.
-        fairness: the exact divergence, by attribute and effect, if asked for.
-        timing: time per decision; not reproducible.
-        runs: the episodes behind it.
-    """
-
-    agent: str
-    seed: int
-    iqm: Interval
-    score: Interval
-    reference: Reference
-    fairness: "Fairness | None"
-    timing: Timing
-    runs: Runs
-
-    def __repr__(self) -> str:
-        return (
-            f"Evaluation({self.agent!r} in {self.stamp.environment}, {self.episodes:,} patients, seed {self.seed}: "
-            f"score {self.score:.1f}, return {self.returns:.3f})"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown.
-
-        :meth:`from_json` reads it back.
-        """
-        return {
-            "agent": self.agent,
-            "stamp": self.stamp.to_json(),
-            "episodes": self.episodes,
-            "seed": self.seed,
-            "follow_up_months": self.follow_up_months,
-            **{key: getattr(self, name).to_json() for name, key in _FIGURES.items()},
-            "reference": {**asdict(self.reference), "says": self.reference.says},
-            "terms": {name: value.to_json() for name, value in self.terms.items()},
-            "survival": {name: value and value.to_json() for name, value in self.survival.items()},
-            "fairness": self.fairness and self.fairness.to_json(),
-            "timing": asdict(self.timing),
-            "runs": self.runs.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, content: Any) -> "Evaluation":
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            EvaluationError: if something is missing or has the wrong type.
-        """
-        try:
-            n, reference, timing = int(content["episodes"]), content["reference"], content["timing"]
-            runs = Runs.from_json(content["runs"])
-            if len(runs) != n:
-                raise EvaluationError(f"it is of {n} episodes and has the figures of {len(runs)} patients")
-            figures = {name: Interval.from_json(content[key]) for name, key in _FIGURES.items()}
-            median = Interval.from_json(content["median_survival_months"], math.inf)
-            figures["median_survival"] = median if n > 1 else Interval(median.value, math.nan, math.nan)
-            figures["score"] = _unbounded(figures["score"]) if n > 1 else figures["score"]
-            return cls(
-                agent=str(content["agent"]),
-                stamp=Stamp.from_json(content["stamp"]),
-                episodes=n,
-                seed=int(content["seed"]),
-                follow_up_months=float(content["follow_up_months"]),
-                **figures,
-                reference=Reference(
-                    str(reference["name"]), *(float(reference[name]) for name in ("value", "random", "guideline"))
-                ),
-                terms={name: Interval.from_json(value) for name, value in content["terms"].items()},
-                survival={year: None if one is None else Interval.from_json(one) for year, one in content["survival"].items()},
-                fairness=None if content["fairness"] is None else Fairness.from_json(content["fairness"]),
-                timing=Timing(float(timing["one_us"]), float(timing["batch_us"]), int(timing["batch"])),
-                runs=runs,
-            )
-        except KeyError as error:
-            raise EvaluationError(f"this is not an evaluation: {error} is missing") from None
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise EvaluationError(f"this is not an evaluation: {error}") from None
-
-
-_FIGURES = {
-    "returns": "return",
-    "iqm": "return_iqm",
-    "score": "score",
-    "median_survival": "median_survival_months",
-    **{name: name for name in ("qalys", "concordance", "grade3", "carbon_kg", "cost_usd")},
-}
-"""Figures with an interval, and their keys in JSON."""
-
-
 def _unbounded(found: Interval) -> Interval:
     """An interval that was read, whose missing bounds were infinite; one without a value cannot be told at all."""
     low, high = (-math.inf if math.isnan(found.low) else found.low), (math.inf if math.isnan(found.high) else found.high)
     return found if math.isnan(found.value) else Interval(found.value, low, high)
 
 
-class Dependence(NamedTuple):
+Bounded = Annotated[Figure, AfterValidator(_unbounded)]
+"""A figure whose value is known wherever its bounds are; bounds may be infinite."""
+
+
+@dataclass(frozen=True)
+class Dependence:
     """How far decisions depend on one protected attribute, for one effect; see :mod:`onco_gym.fairness`."""
 
-    nats: Interval  # Jensen-Shannon divergence over visits, less chance
-    changed: Interval  # share of decisions that change
-    cases_changed: Interval  # share of decisions at the start of a line that change
+    nats: Bounded  # Jensen-Shannon divergence over visits, less chance
+    changed: Bounded  # share of decisions that change
+    cases_changed: Bounded  # share of decisions at the start of a line that change
     chance: float  # nats that chance alone would show
 
 
@@ -314,25 +194,91 @@ class Fairness:
         }
         return cls(report.patients, report.exact, attributes)
 
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Summary:
+    """What became of an agent's patients, with 95% intervals. Rollouts and evaluations share these figures.
+
+    Attributes:
+        stamp: what it was made with.
+        episodes: number of patients.
+        follow_up_months: how long patients are followed.
+        returns: mean return.
+        terms: mean of each reward term, in its unit.
+        median_survival: months; infinite if not reached.
+        survival: share alive after so many years; None beyond follow-up.
+        qalys: quality-adjusted life years.
+        concordance: share of decisions inside the acceptability region of the panel.
+        grade3: share of patients with a grade 3+ event.
+        carbon_kg: kg CO2e per patient.
+        cost_usd: cost of tests per patient.
+    """
+
+    stamp: Stamp
+    episodes: int
+    follow_up_months: float
+    returns: Annotated[Figure, Field(alias="return")]
+    terms: dict[str, Figure]
+    median_survival: Annotated[Figure, Field(alias="median_survival_months")]
+    survival: dict[str, Figure | None]
+    qalys: Figure
+    concordance: Figure
+    grade3: Figure
+    carbon_kg: Figure
+    cost_usd: Figure
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
-        def plain(one: Dependence) -> dict[str, Any]:
-            return {**{name: getattr(one, name).to_json() for name in Dependence._fields[:3]}, "chance": one.chance}
 
-        attributes = {a: {effect: plain(one) for effect, one in effects.items()} for a, effects in self.attributes.items()}
-        return {"patients": self.patients, "exact": self.exact, "attributes": attributes}
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Evaluation(Summary):
+    """The result of an evaluation; see :class:`Summary` for the figures that it shares with rollouts.
+
+    Attributes:
+        agent: its name.
+        seed: the seed of the first patient.
+        iqm: interquartile mean of the return.
+        score: score of the mean return, 0 for random and 100 for the reference.
+        reference: the scale of the score.
+        fairness: the exact divergence, by attribute and effect, if asked for.
+        timing: time per decision; not reproducible.
+        runs: the episodes behind it.
+    """
+
+    agent: str
+    seed: int
+    iqm: Annotated[Figure, Field(alias="return_iqm")]
+    score: Figure
+    reference: Reference
+    fairness: Fairness | None
+    timing: Timing
+    runs: Runs
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation({self.agent!r} in {self.stamp.environment}, {self.episodes:,} patients, seed {self.seed}: "
+            f"score {self.score:.1f}, return {self.returns:.3f})"
+        )
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Fairness":
-        """Read what :meth:`to_json` wrote."""
+    def from_json(cls, content: Any) -> "Evaluation":
+        """Read what :meth:`to_json` wrote.
 
-        def read(one: Mapping[str, Any]) -> Dependence:
-            nats, changed, cases_changed = (_unbounded(Interval.from_json(one[name])) for name in Dependence._fields[:3])
-            return Dependence(nats, changed, cases_changed, float(one["chance"]))
-
-        attributes = {a: {effect: read(one) for effect, one in e.items()} for a, e in content["attributes"].items()}
-        return cls(int(content["patients"]), bool(content["exact"]), attributes)
+        Raises:
+            EvaluationError: if something is missing or has the wrong type.
+        """
+        try:
+            found = from_plain(cls, content)
+        except ValueError as error:
+            raise EvaluationError(f"this is not an evaluation: {error}") from None
+        n = found.episodes
+        if len(found.runs) != n:
+            raise EvaluationError(f"it is of {n} episodes and has the figures of {len(found.runs)} patients")
+        median = Interval(*(math.inf if math.isnan(number) else number for number in found.median_survival))
+        return replace(found, median_survival=known(median, n), score=known(_unbounded(found.score), n))
 
 
 def write_evaluation(path: str | os.PathLike[str], evaluation: Evaluation) -> None:
@@ -347,12 +293,8 @@ def read_evaluation(path: str | os.PathLike[str]) -> Evaluation:
         EvaluationError: if the file is damaged or is not an evaluation.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # OSError is clear by itself
-        raise EvaluationError(f"{path} is not JSON: {error}") from None
-    try:
-        return Evaluation.from_json(content)
-    except EvaluationError as error:
+        return Evaluation.from_json(read_plain(path))
+    except ValueError as error:  # OSError is clear by itself
         raise EvaluationError(f"{path}: {error}") from None
 
 
@@ -427,13 +369,3 @@ def share_of_decisions(some: NDArray[np.int64], decisions: NDArray[np.int64]) ->
 def known(found: Interval, n: int) -> Interval:
     """``found``, without bounds if there is only one patient."""
     return found if n > 1 else Interval(found.value, math.nan, math.nan)
-
-
-def _listed(values: NDArray[Any]) -> list[Any]:
-    if values.dtype.kind != "f":
-        return values.tolist()
-    return [float(str(value)) for value in values.astype(np.float32)]  # 0.1, not the 17 digits of the nearest float64
-
-
-def _array(values: Any, kind: Any = None) -> NDArray[Any]:
-    return np.asarray(values, kind) if kind else np.asarray(values, np.float32).astype(np.float64)

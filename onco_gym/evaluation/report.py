@@ -4,16 +4,15 @@ import base64
 import html
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.evaluation.figures import GUIDELINE, Evaluation, EvaluationError
-from onco_gym.evaluation.statistics import Interval
 from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
-from onco_gym.foundation.intervals import mean
+from onco_gym.foundation.intervals import Interval, mean
 from onco_gym.foundation.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
 from onco_gym.interfaces.engine import OWN, Engine
 from onco_gym.journeys import from_actions
@@ -51,19 +50,15 @@ def write_report(
     heading = title or f"{engine.card.title}: {first.agent}"
     parts = [_opening(heading, evaluations, engine)]
     parts.append(section("Figures", table(("", *(one.agent for one in evaluations)), rows(evaluations)), _INTERVALS))
+    concordance, carbon = (
+        "share of decisions, percent",
+        "Carbon per patient, kg CO2e. Patients who live longer are treated longer.",
+    )
     figures = [
-        figure(lambda axes: _bars(axes, evaluations, lambda e: e.score, "score"), "Score, with 95% intervals.", 2.6),
+        _bars(evaluations, "score", "score", "Score, with 95% intervals."),
         figure(lambda axes: _survival(axes, evaluations), "Overall survival, Kaplan-Meier."),
-        figure(
-            lambda axes: _bars(axes, evaluations, lambda e: e.concordance, "share of decisions, percent", 100),
-            "Decisions inside the guideline's acceptability region, percent.",
-            2.6,
-        ),
-        figure(
-            lambda axes: _bars(axes, evaluations, lambda e: e.carbon_kg, "kg CO2e"),
-            "Carbon per patient, kg CO2e. Patients who live longer are treated longer.",
-            2.6,
-        ),
+        _bars(evaluations, "concordance", concordance, "Decisions inside the guideline's acceptability region, percent.", 100),
+        _bars(evaluations, "carbon_kg", "kg CO2e", carbon),
     ]
     if curve:
         figures.insert(0, figure(lambda axes: _learning(axes, curve), "Mean return while training."))
@@ -117,27 +112,26 @@ def compared(one: Evaluation, other: Evaluation) -> str:
     )
 
 
-def _bars(
-    axes: Any,
-    evaluations: Sequence[Evaluation],
-    of: Callable[[Evaluation], Interval],
-    label: str,
-    times: float = 1.0,
-) -> None:
-    found = [of(one) for one in evaluations]
+def _bars(evaluations: Sequence[Evaluation], name: str, label: str, caption: str, times: float = 1.0) -> str:
+    """A bar with its interval for each agent; ``name`` is a figure of the evaluation."""
+    found: list[Interval] = [getattr(one, name) for one in evaluations]
     values = times * np.nan_to_num([one.value for one in found])
     low = values - times * np.array([one.low for one in found])
     high = times * np.array([one.high for one in found]) - values
     errors = np.nan_to_num(np.maximum([low, high], 0), posinf=0)
     places = np.arange(len(found))
-    axes.barh(places, values, 0.62, color=[colour(number) for number in range(len(found))])
-    axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, lw=1.2)
     reach = max(float((values + errors[1]).max()), 1e-9)
-    for place, one, value, error in zip(places, found, values, errors[1], strict=True):
-        text = f"{value:,.1f}" if np.isfinite(one.value) else MISSING
-        axes.text(max(value + error, 0) + 0.02 * reach, place, text, va="center")
-    axes.set(yticks=places, yticklabels=[one.agent for one in evaluations], ylim=(len(found) - 0.45, -0.55))
-    axes.set(xlabel=label, xlim=(min(float((values - errors[0]).min()), 0), 1.15 * reach))
+
+    def draw(axes: Any) -> None:
+        axes.barh(places, values, 0.62, color=[colour(number) for number in range(len(found))])
+        axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=INK, capsize=3, lw=1.2)
+        for place, one, value, error in zip(places, found, values, errors[1], strict=True):
+            text = f"{value:,.1f}" if np.isfinite(one.value) else MISSING
+            axes.text(max(value + error, 0) + 0.02 * reach, place, text, va="center")
+        axes.set(yticks=places, yticklabels=[one.agent for one in evaluations], ylim=(len(found) - 0.45, -0.55))
+        axes.set(xlabel=label, xlim=(min(float((values - errors[0]).min()), 0), 1.15 * reach))
+
+    return figure(draw, caption, 2.6)
 
 
 def _survival(axes: Any, evaluations: Sequence[Evaluation]) -> None:

@@ -1,16 +1,17 @@
 """The figures of a rollout: what one agent's patients gain, without other agents to compare with."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, PlainSerializer
 
 from onco_gym.agents import Episodes
 from onco_gym.evaluation.figures import Runs, Summary, judged, known, outcomes, share_of_decisions
-from onco_gym.foundation.intervals import UNKNOWN, Interval, rate
+from onco_gym.foundation.intervals import UNKNOWN, rate
+from onco_gym.foundation.results import Figure
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import Engine
-from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import GroupDivergence
 from onco_gym.trials.statistics import RESPONSE, Times
@@ -29,25 +30,12 @@ class RolloutSummary(Summary):
         first_cycle: share of patients by the regimen of the first cycle, the most frequent first.
     """
 
-    died: Interval
-    response: Interval
-    median_progression: Interval
-    contraindicated: Interval
-    divergence: dict[str, GroupDivergence]
+    died: Figure
+    response: Annotated[Figure, Field(alias="first_line_response")]
+    median_progression: Annotated[Figure, Field(alias="median_progression_months")]
+    contraindicated: Figure
+    divergence: dict[str, Annotated[GroupDivergence, PlainSerializer(GroupDivergence._asdict)]]
     first_cycle: dict[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as a dictionary that ``json.dumps`` can write; None for what was not reached or is unknown."""
-        return {_KEYS.get(one.name, one.name): _plain(getattr(self, one.name)) for one in fields(self)}
-
-
-_KEYS = {
-    "returns": "return",
-    "median_survival": "median_survival_months",
-    "response": "first_line_response",
-    "median_progression": "median_progression_months",
-}
-"""Keys in JSON that differ from the name of the attribute. Evaluations use the same keys."""
 
 
 def summarise_rollout(engine: Engine, episodes: Episodes) -> RolloutSummary:
@@ -68,11 +56,3 @@ def summarise_rollout(engine: Engine, episodes: Episodes) -> RolloutSummary:
         first_cycle={names[index]: float(first[index]) for index in np.argsort(-first, kind="stable") if first[index]},
         **outcomes(engine, runs),
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Interval | Stamp):
-        return value.to_json()
-    if isinstance(value, GroupDivergence):
-        return value._asdict()
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value

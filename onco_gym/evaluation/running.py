@@ -183,16 +183,11 @@ class _Timed:
 def _timing(engine: Engine, agent: Agent, played: Sequence[_Played], seed: int) -> Timing:
     """Time the agent on one patient at visits of the first chunk. Batches were timed while they were played."""
     batch = float(np.median(np.concatenate([part.microseconds for part in played])))
-    together = len(played[0].runs)
+    timed, seen, allowed = _Timed(agent), played[0].seen, played[0].allowed
     if remembers(agent):
-        timed = _Timed(agent)
         rollout(engine, timed, 1, seed)
-        return Timing(float(np.median(timed.microseconds)), batch, together)
-    seen, allowed, taken = played[0].seen, played[0].allowed, list[float]()
-    agent.act(seen[:1], allowed[:1])  # the first call may include setup and is not counted
-    for row in range(ASKED):
-        visit = slice(row % len(seen), row % len(seen) + 1)
-        begun = time.perf_counter()
-        agent.act(seen[visit], allowed[visit])
-        taken.append((time.perf_counter() - begun) * 1e6)
-    return Timing(float(np.median(taken)), batch, together)
+    else:
+        agent.act(seen[:1], allowed[:1])  # the first call may include setup and is not counted
+        for row in np.arange(ASKED) % len(seen):
+            timed.act(seen[[row]], allowed[[row]])
+    return Timing(float(np.median(timed.microseconds)), batch, len(played[0].runs))

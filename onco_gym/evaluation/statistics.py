@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onco_gym.foundation.intervals import Interval
+from onco_gym.foundation.intervals import UNKNOWN, Interval
 
 REPLICATES = 2000
 """Bootstrap samples behind an interval."""
 LEVEL = 0.95
-"""Default level of intervals."""
+"""Level of intervals."""
 BLOCK = 4_000_000
 """Numbers held at a time while resampling."""
 
@@ -63,103 +63,62 @@ def interquartile_mean(scores: ArrayLike) -> Any:
         (...), the shape of the leading axes; a number for (runs, tasks).
     """
     flat = _runs_and_tasks(scores)
-    flat = flat.reshape(*flat.shape[:-2], -1)
-    size = flat.shape[-1]
-    cut = size // 4
-    middle = np.partition(flat, [cut, size - cut - 1], axis=-1)[..., cut : size - cut]
-    return np.sort(middle, axis=-1).mean(axis=-1)  # sorted, so that the order of runs does not change the last digit
+    flat = np.sort(flat.reshape(*flat.shape[:-2], -1), axis=-1)
+    cut = flat.shape[-1] // 4
+    return flat[..., cut : flat.shape[-1] - cut].mean(axis=-1)
 
 
-def average(scores: ArrayLike) -> Any:
-    """(...) the mean over runs and tasks of ``scores`` (..., runs, tasks)."""
-    return _runs_and_tasks(scores).mean(axis=(-2, -1))
-
-
-def optimality_gap(scores: ArrayLike, target: float = 1.0) -> Any:
-    """How far runs stay below ``target`` on average. Scores above ``target`` count as equal to it.
-
-    Args:
-        scores: (..., runs, tasks).
-        target: the desired score.
-
-    Returns:
-        (...), at least 0, in the unit of the scores.
-    """
-    return target - np.minimum(_runs_and_tasks(scores), target).mean(axis=(-2, -1))
-
-
-def bootstrap_interval(
-    scores: ArrayLike,
-    statistic: Statistic = interquartile_mean,
-    level: float = LEVEL,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Interval:
+def bootstrap_interval(scores: ArrayLike, statistic: Statistic = interquartile_mean, seed: int = 0) -> Interval:
     """A statistic with its stratified bootstrap percentile interval.
 
     Args:
         scores: (runs, tasks).
         statistic: takes (b, runs, tasks), returns (b,).
-        level: level of the interval, such as 0.95.
-        replicates: bootstrap samples.
         seed: same seed, same interval.
 
     Raises:
-        StatisticsError: if scores are not finite numbers of that shape, or ``level`` or ``replicates`` is out of range.
+        StatisticsError: if scores are not finite numbers of that shape.
     """
-    values = _checked(scores, level, replicates)
-    rng = np.random.default_rng(seed)
-    drawn = np.concatenate([np.asarray(statistic(sample)) for sample in _resampled(values, replicates, rng)])
-    low, high = np.quantile(drawn, _tails(level))
+    values = _checked(scores)
+    drawn = np.concatenate([np.asarray(statistic(sample)) for sample in _resampled(values, seed)])
+    low, high = np.quantile(drawn, _tails())
     return Interval(float(statistic(values)), float(low), float(high))
 
 
-def probability_of_improvement(
-    first: ArrayLike,
-    second: ArrayLike,
-    level: float = LEVEL,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Interval:
+def probability_of_improvement(first: ArrayLike, second: ArrayLike, seed: int = 0) -> Interval:
     """Probability that a run of ``first`` is above one of ``second`` on a random task. Ties count half (Mann-Whitney).
 
     Args:
         first: (runs, tasks).
         second: (other runs, tasks), the same tasks.
-        level, replicates, seed: see :func:`bootstrap_interval`.
+        seed: see :func:`bootstrap_interval`.
     """
-    x, y = _checked(first, level, replicates), _checked(second, level, replicates)
+    x, y = _checked(first), _checked(second)
     if x.shape[1] != y.shape[1]:
         raise StatisticsError(f"scores have {x.shape[1]} and {y.shape[1]} tasks, expected the same tasks")
     rng = np.random.default_rng(seed)
-    total, drawn = 0.0, np.zeros(replicates)
+    total, drawn = 0.0, np.zeros(REPLICATES)
     for task in range(x.shape[1]):
         values, ranks = np.unique(np.concatenate([x[:, task], y[:, task]]), return_inverse=True)
         one, other = ranks[: len(x)], ranks[len(x) :]
         total += float(_above(_counts(one[None], len(values)), _counts(other[None], len(values)))[0])
-        for start, size in _blocks(replicates, len(ranks) + len(values)):
+        for start, size in _blocks(len(ranks) + len(values)):
             here = _counts(one[rng.integers(len(one), size=(size, len(one)))], len(values))
             there = _counts(other[rng.integers(len(other), size=(size, len(other)))], len(values))
             drawn[start : start + size] += _above(here, there)
-    low, high = np.quantile(drawn / x.shape[1], _tails(level))
+    low, high = np.quantile(drawn / x.shape[1], _tails())
     return Interval(total / x.shape[1], float(low), float(high))
 
 
-def performance_profile(
-    scores: ArrayLike,
-    thresholds: ArrayLike,
-    level: float = LEVEL,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Profile:
+def performance_profile(scores: ArrayLike, thresholds: ArrayLike, seed: int = 0) -> Profile:
     """The share of runs whose score lies above each threshold, mean over tasks, with pointwise bands.
 
     Args:
         scores: (runs, tasks).
         thresholds: (T,).
-        level, replicates, seed: see :func:`bootstrap_interval`.
+        seed: see :func:`bootstrap_interval`.
     """
-    values, marks = _checked(scores, level, replicates), np.asarray(thresholds, np.float64)
+    values, marks = _checked(scores), np.asarray(thresholds, np.float64)
     if marks.ndim != 1 or not len(marks) or np.isnan(marks).any():
         raise StatisticsError(f"thresholds have shape {marks.shape}, expected (T,) numbers")
 
@@ -168,20 +127,17 @@ def performance_profile(
         below = np.stack([np.searchsorted(row, marks, side="right") for row in flat])
         return 1 - below / flat.shape[1]
 
-    rng = np.random.default_rng(seed)
-    drawn = np.concatenate([share(sample) for sample in _resampled(values, replicates, rng)])
-    low, high = np.quantile(drawn, _tails(level), axis=0)
+    drawn = np.concatenate([share(sample) for sample in _resampled(values, seed)])
+    low, high = np.quantile(drawn, _tails(), axis=0)
     return Profile(marks, share(values[None])[0], low, high)
 
 
-def ratio_interval(
-    top: ArrayLike, bottom: ArrayLike, level: float = LEVEL, replicates: int = REPLICATES, seed: int = 0
-) -> Interval:
+def ratio_interval(top: ArrayLike, bottom: ArrayLike, seed: int = 0) -> Interval:
     """The ratio of two means over the same n patients, with a bootstrap interval over patients.
 
     Args:
         top, bottom: (n,) paired.
-        level, replicates, seed: see :func:`bootstrap_interval`.
+        seed: see :func:`bootstrap_interval`.
 
     Returns:
         The ratio and its interval; NaN if the mean of ``bottom`` is not above 0.
@@ -189,27 +145,19 @@ def ratio_interval(
     a, b = np.asarray(top, np.float64), np.asarray(bottom, np.float64)
     if a.shape != b.shape or a.ndim != 1:
         raise StatisticsError(f"top and bottom have shapes {a.shape} and {b.shape}, expected (n,) for the same patients")
-    pairs = _checked(np.stack([a, b], 1), level, replicates)
+    pairs = _checked(np.stack([a, b], 1))
     if b.mean() <= 0:
-        return Interval(float("nan"), float("nan"), float("nan"))
+        return UNKNOWN
     rng = np.random.default_rng(seed)
-    sums = np.concatenate(
-        [pairs[rng.integers(len(a), size=(size, len(a)))].sum(1) for _, size in _blocks(replicates, 2 * len(a))]
-    )
+    sums = np.concatenate([pairs[rng.integers(len(a), size=(size, len(a)))].sum(1) for _, size in _blocks(2 * len(a))])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.sign(sums[:, 0]) * np.inf)
-    low, high = np.quantile(ratios, _tails(level), method="nearest")
+    low, high = np.quantile(ratios, _tails(), method="nearest")
     return Interval(float(a.mean() / b.mean()), float(low), float(high))
 
 
 def scores_over_seeds(
-    returns: Mapping[str, ArrayLike],
-    zero: str,
-    hundred: str,
-    reach: float = 1.0,
-    level: float = LEVEL,
-    replicates: int = REPLICATES,
-    seed: int = 0,
+    returns: Mapping[str, ArrayLike], zero: str, hundred: str, reach: float = 1.0, seed: int = 0
 ) -> dict[str, SeedScores]:
     """Scores of algorithms whose policies, one for each training seed, were all evaluated on the same patients.
 
@@ -220,12 +168,12 @@ def scores_over_seeds(
         zero: the algorithm whose mean return has the score 0.
         hundred: the algorithm whose mean return has the score 100, or 100 / ``reach``.
         reach: distance of 100 from ``zero``, in units of the distance of ``hundred``.
-        level, replicates, seed: see :func:`bootstrap_interval`.
+        seed: see :func:`bootstrap_interval`.
 
     Raises:
         StatisticsError: if algorithms differ in their number of patients, or ``hundred`` is not above ``zero``.
     """
-    values = {name: _checked(some, level, replicates) for name, some in returns.items()}
+    values = {name: _checked(some) for name, some in returns.items()}
     if not {zero, hundred} <= set(values) or len({some.shape[1] for some in values.values()}) != 1:
         shapes = ", ".join(f"{name} {some.shape}" for name, some in values.items())
         raise StatisticsError(f"returns have shapes {shapes}, expected {zero} and {hundred} and the same patients for all")
@@ -237,7 +185,7 @@ def scores_over_seeds(
         )
     rng = np.random.default_rng(seed)
     patients = values[zero].shape[1]
-    weights = rng.multinomial(patients, np.full(patients, 1 / patients), size=replicates) / patients
+    weights = rng.multinomial(patients, np.full(patients, 1 / patients), size=REPLICATES) / patients
     low, high = weights @ values[zero].mean(0), weights @ values[hundred].mean(0)
     found = {}
     for name, some in values.items():
@@ -247,7 +195,7 @@ def scores_over_seeds(
         with np.errstate(divide="ignore", invalid="ignore"):
             drawn = np.where(high > low, above / (high - low), np.sign(above) * np.inf)  # resampling may reverse the order
         method: Any = "linear" if np.isfinite(drawn).all() else "nearest"
-        ends = (float(end) for end in np.quantile(drawn, _tails(level), method=method))
+        ends = (float(end) for end in np.quantile(drawn, _tails(), method=method))
         by_seed = 100 / reach * (some.mean(1) - bottom) / (top - bottom)
         found[name] = SeedScores(Interval(float(by_seed.mean()), *ends), by_seed.tolist())
     return found
@@ -260,32 +208,28 @@ def _runs_and_tasks(scores: ArrayLike) -> Floats:
     return values
 
 
-def _checked(scores: ArrayLike, level: float, replicates: int) -> Floats:
+def _checked(scores: ArrayLike) -> Floats:
     values = _runs_and_tasks(scores)
     if values.ndim != 2 or not np.isfinite(values).all():
         raise StatisticsError(f"scores have shape {values.shape}, expected (runs, tasks) of finite numbers")
-    if not 0 < level < 1:
-        raise StatisticsError(f"level is {level}, expected a share between 0 and 1")
-    if replicates < 1:
-        raise StatisticsError(f"replicates is {replicates}, expected at least 1")
     return values
 
 
-def _tails(level: float) -> tuple[float, float]:
-    return (1 - level) / 2, (1 + level) / 2
+def _tails() -> tuple[float, float]:
+    return (1 - LEVEL) / 2, (1 + LEVEL) / 2
 
 
-def _blocks(replicates: int, size: int) -> Iterator[tuple[int, int]]:
+def _blocks(size: int) -> Iterator[tuple[int, int]]:
     """(start, count) of replicates to hold at a time, if each takes ``size`` numbers."""
     some = max(1, BLOCK // size)
-    for start in range(0, replicates, some):
-        yield start, min(some, replicates - start)
+    for start in range(0, REPLICATES, some):
+        yield start, min(some, REPLICATES - start)
 
 
-def _resampled(values: Floats, replicates: int, rng: np.random.Generator) -> Iterator[Floats]:
+def _resampled(values: Floats, seed: int) -> Iterator[Floats]:
     """Blocks of (b, runs, tasks): the runs of each task resampled."""
-    runs, tasks = values.shape
-    for _, size in _blocks(replicates, values.size):
+    rng, (runs, tasks) = np.random.default_rng(seed), values.shape
+    for _, size in _blocks(values.size):
         yield values[rng.integers(runs, size=(size, runs, tasks)), np.arange(tasks)]
 
 

@@ -1,16 +1,17 @@
 """The figures of evaluations in words, for the terminal and for the page."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from onco_gym.evaluation.figures import Evaluation, improvement
 from onco_gym.evaluation.rollouts import RolloutSummary
 from onco_gym.foundation.intervals import Interval
 
 MISSING = "-"
+Form = Callable[[float], str]
 
 
-def shown(interval: Interval | None, form: Callable[[float], str]) -> str:
+def shown(interval: Interval | None, form: Form) -> str:
     """``1.40 (1.32 to 1.48)``; a bound that was not reached is left open."""
     if interval is None:
         return "beyond follow-up"
@@ -28,34 +29,34 @@ def shown(interval: Interval | None, form: Callable[[float], str]) -> str:
 def rows(evaluations: Sequence[Evaluation]) -> list[tuple[str, ...]]:
     """One row per figure: its name and unit, then its value in each evaluation."""
     first = evaluations[0]
-    two, percent, whole = "{:.2f}".format, "{:.1%}".format, "{:,.0f}".format
+    one, two, percent, whole = "{:.1f}".format, "{:.2f}".format, "{:.1%}".format, "{:,.0f}".format
 
-    def row(title: str, cell: Callable[[Evaluation], str]) -> tuple[str, ...]:
-        return (title, *(cell(one) for one in evaluations))
+    def row(title: str, name: str, form: Form) -> tuple[str, ...]:
+        return (title, *(shown(getattr(evaluation, name), form) for evaluation in evaluations))
+
+    def rows_of(title: str, name: str, keys: Iterable[str], form: Form) -> list[tuple[str, ...]]:
+        return [(title.format(key), *(shown(getattr(e, name)[key], form) for e in evaluations)) for key in keys]
 
     result = [
-        row(f"score (0 random, 100 {first.reference.name})", lambda e: shown(e.score, "{:.1f}".format)),
-        row("return, mean", lambda e: shown(e.returns, two)),
-        row("return, interquartile mean", lambda e: shown(e.iqm, two)),
-        row("quality-adjusted life years", lambda e: shown(e.qalys, two)),
-        row("median survival, months", lambda e: shown(e.median_survival, "{:.1f}".format)),
-        *(row(f"{year}-year survival", lambda e, year=year: shown(e.survival[year], percent)) for year in first.survival),  # type: ignore[misc]
-        row("decisions within the guideline", lambda e: shown(e.concordance, percent)),
-        row("any grade 3+ event", lambda e: shown(e.grade3, percent)),
-        row("carbon, kg CO2e per patient", lambda e: shown(e.carbon_kg, whole)),
+        row(f"score (0 random, 100 {first.reference.name})", "score", one),
+        row("return, mean", "returns", two),
+        row("return, interquartile mean", "iqm", two),
+        row("quality-adjusted life years", "qalys", two),
+        row("median survival, months", "median_survival", one),
+        *rows_of("{}-year survival", "survival", first.survival, percent),
+        row("decisions within the guideline", "concordance", percent),
+        row("any grade 3+ event", "grade3", percent),
+        row("carbon, kg CO2e per patient", "carbon_kg", whole),
     ]
-    if any(one.cost_usd.value > 0 for one in evaluations):
-        result.append(row("tests, USD per patient", lambda e: shown(e.cost_usd, whole)))
-    result += [
-        row(f"term {term}", lambda e, term=term: shown(e.terms[term], "{:.3f}".format))  # type: ignore[misc]
-        for term in ("guideline", "fairness")
-    ]
+    if any(evaluation.cost_usd.value > 0 for evaluation in evaluations):
+        result.append(row("tests, USD per patient", "cost_usd", whole))
+    result += rows_of("term {}", "terms", ("guideline", "fairness"), "{:.3f}".format)
     if len(evaluations) > 1:
-        others = [shown(improvement(first, one), two) if one is not first else MISSING for one in evaluations]
-        result.append((f"chance that {first.agent} does better", *others))
+        others = [shown(improvement(first, other), two) for other in evaluations[1:]]
+        result.append((f"chance that {first.agent} does better", MISSING, *others))
     result += [
-        row("microseconds per decision, one patient", lambda e: whole(e.timing.one_us)),
-        row("microseconds per decision, in a batch", lambda e: two(e.timing.batch_us)),
+        ("microseconds per decision, one patient", *(whole(evaluation.timing.one_us) for evaluation in evaluations)),
+        ("microseconds per decision, in a batch", *(two(evaluation.timing.batch_us) for evaluation in evaluations)),
     ]
     return result
 

@@ -6,7 +6,6 @@ cards, other reward weights, another horizon or another way to decide; 100 is th
 """
 
 import functools
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from onco_gym.agents import load_agent, rollout
 from onco_gym.cards.folder import CardError, cards_folder, kept_beside
 from onco_gym.cards.load import digest
 from onco_gym.foundation.files import write_json
-from onco_gym.foundation.intervals import mean
+from onco_gym.foundation.intervals import Interval, mean
 from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.results import from_plain, read_plain
 from onco_gym.interfaces.engine import Engine
 from onco_gym.rewards import card_weights
 
@@ -41,7 +41,7 @@ class Yardstick:
         split: whose patients they are.
         patients, first: number of patients, and the seed of the first.
         random, guideline, planner: mean returns.
-        gain: gain in return of the planner over the guideline, with its 95% interval: (value, low, high).
+        gain: gain in return of the planner over the guideline, with its 95% interval.
     """
 
     card_digest: str
@@ -52,7 +52,7 @@ class Yardstick:
     random: float
     guideline: float
     planner: float
-    gain: tuple[float, float, float]
+    gain: Interval
 
     @property
     def reach(self) -> float:
@@ -88,12 +88,10 @@ def read_yardstick(path: str | os.PathLike[str]) -> Yardstick:
         CardError: if the file cannot be read.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        value, low, high = map(float, content.pop("gain"))
-        found = Yardstick(**content, gain=(value, low, high))
+        found = from_plain(Yardstick, read_plain(path))
         if not found.random < found.guideline < float("inf") or not np.isfinite(found.planner):
             raise ValueError("its returns are not finite, or the guideline's is not above random play")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise CardError(f"{path} is not a yardstick: {error}") from None
     return found
 
@@ -120,7 +118,6 @@ def measure(engine: Engine, patients: int = PATIENTS, first: int = FIRST, progre
             returns[name].append(rollout(engine, load_agent(engine, name, first + start), count, first + start).returns)
         progress("patients", start + count, patients)
     by_agent = {name: np.concatenate(parts).astype(np.float64) for name, parts in returns.items()}
-    gain = mean(by_agent[PLANNER] - by_agent["guideline"])
+    gain = Interval(*(round(number, 5) for number in mean(by_agent[PLANNER] - by_agent["guideline"])))
     random, guideline, planner = (round(float(by_agent[name].mean()), 5) for name in AGENTS)
-    rounded = (round(gain.value, 5), round(gain.low, 5), round(gain.high, 5))
-    return Yardstick(digest(engine.card), engine.decide, engine.split, patients, first, random, guideline, planner, rounded)
+    return Yardstick(digest(engine.card), engine.decide, engine.split, patients, first, random, guideline, planner, gain)

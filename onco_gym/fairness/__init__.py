@@ -5,33 +5,10 @@
 >>> from onco_gym.interfaces.engine import make_engine
 >>> engine = make_engine("nsclc")
 >>> print(audit_fairness(engine, GuidelineAgent(engine.card), n=1000))
+
+Names are imported when they are first used; ``__init__.pyi`` lists them.
 """
 
-from onco_gym.fairness.biased import BiasedAgent
-from onco_gym.fairness.counterfactual import EFFECTS, Effect, FairnessError
-from onco_gym.fairness.divergences import AttributeDivergence, Contrast, DivergenceReport, Pair, Standing, measure_divergence
-from onco_gym.fairness.findings import TOLERANCE, Audit, Finding, audit_fairness
-from onco_gym.fairness.groups import GroupMetrics
-from onco_gym.fairness.twins import Twins, find_twins
-from onco_gym.foundation.intervals import Interval
+from onco_gym.foundation.lazy import attach
 
-__all__ = [
-    "find_twins",
-    "measure_divergence",
-    "audit_fairness",
-    "Twins",
-    "DivergenceReport",
-    "AttributeDivergence",
-    "Contrast",
-    "Pair",
-    "Standing",
-    "GroupMetrics",
-    "Audit",
-    "Finding",
-    "Interval",
-    "BiasedAgent",
-    "FairnessError",
-    "Effect",
-    "EFFECTS",
-    "TOLERANCE",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

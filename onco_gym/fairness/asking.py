@@ -82,10 +82,9 @@ class Policy:
 
     def _checked(self, chances: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
         values = np.asarray(chances, float)
-        if values.shape != shape:
-            raise AgentError(f"the agent's probabilities have shape {values.shape}, expected {shape}")
-        if not (np.all(values >= -1e-6) and np.all(np.abs(values.sum(1) - 1) < 1e-3)):
-            raise AgentError("the agent's probabilities are invalid: expected numbers from 0 to 1 that add up to 1")
+        if values.shape != shape or not (np.all(values >= -1e-6) and np.all(np.abs(values.sum(1) - 1) < 1e-3)):
+            expected = f"{shape} numbers from 0 to 1 that add up to 1"
+            raise AgentError(f"the agent's probabilities, of shape {values.shape}, are invalid: expected {expected}")
         return np.maximum(values, 0) / np.maximum(values, 0).sum(1, keepdims=True)
 
     def _draw(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from onco_gym.agents import AgentError, GuidelineAgent
 from onco_gym.agents.observations import ObservationReader
 from onco_gym.cards import Card
+from onco_gym.cards.checks import owner
 from onco_gym.cards.scenarios import columns_of, scenario
 from onco_gym.cards.schema import Ordinal
 from onco_gym.fairness.counterfactual import group_index
@@ -30,15 +31,10 @@ class BiasedAgent:
         if not 0 <= share <= 1:
             raise AgentError(f"share is {share}, expected 0..1")
         self._layout, self._share = scenario(card), share
-        index = group_index(card, attribute, group)
-        variable = next(variable for variable in card.variables if variable.name == attribute)
-        fields = {field.name: field for field in self._layout.fields}
-        columns = columns_of(variable)
-        if not set(columns) <= set(fields):
+        index, variable = group_index(card, attribute, group), owner(card, attribute)
+        if not set(columns_of(variable)) <= {field.name for field in self._layout.fields}:
             raise AgentError(f"observations do not show {attribute!r}, so no policy can treat its groups differently")
-        field = fields[columns[index] if len(columns) > 1 else columns[0]]
-        value = variable.values[index] if isinstance(variable, Ordinal) else 1.0 if len(columns) > 1 else float(index)
-        self._column, self._value = field.index, (value - field.low) / (field.high - field.low)
+        self._attribute, self._value = attribute, variable.values[index] if isinstance(variable, Ordinal) else index
         self._guideline, self._follow = Guideline(card), GuidelineAgent(card)
         self._knowledge = ObservationReader(card)
         self._active = np.array([regimen.active for regimen in card.regimens])
@@ -59,8 +55,9 @@ class BiasedAgent:
         """((n,) the guideline's choice, (n,) what the group gets instead, which differs only at the start of a line)."""
         choice = np.asarray(self._follow.act(observation, mask), np.int64)
         worse = choice.copy()
-        starts = self._active[choice] & (self._knowledge(observation).current != choice)
-        singled_out = np.flatnonzero(starts & (np.abs(observation[:, self._column] - self._value) < 1e-3))
+        known = self._knowledge(observation)
+        starts = self._active[choice] & (known.current != choice)
+        singled_out = np.flatnonzero(starts & (np.abs(known[self._attribute] - self._value) < 1e-2))
         if len(singled_out):
             known = self._knowledge(observation[singled_out])
             had = (known.cycles > 0.5) & self._active

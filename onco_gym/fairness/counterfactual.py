@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
+from onco_gym.cards.checks import owner
 from onco_gym.cards.scenarios import scenario
-from onco_gym.cards.schema import Bernoulli, Categorical, Ordinal
+from onco_gym.cards.schema import Bernoulli, Ordinal
 from onco_gym.interfaces.engine import Engine
 from onco_gym.patients.traits import encode
 from onco_gym.simulator.admission import embody
@@ -64,7 +65,7 @@ def checked_effect(effect: Effect) -> Effect:
 def group_index(card: Card, attribute: str, value: Any) -> int:
     """The index of the group that ``value`` names, by its name or by its value (``3`` for ``"3"``, ``True`` for ``"yes"``)."""
     names = groups_of(card, attribute)
-    variable = next(variable for variable in card.variables if variable.name == attribute)
+    variable = owner(card, attribute)
     text = str(value)
     if isinstance(value, bool | np.bool_):
         text = "yes" if value else "no"
@@ -83,8 +84,10 @@ def twin_patients(engine: Engine, rows: NDArray[np.intp], attribute: str, group:
     """
     card = engine.card
     held = [variable.name for variable in card.variables if effect == "direct" or variable.tier not in SOCIAL]
-    cohort = engine.cohort.take(rows)
-    other = engine.generator.counterfactual(cohort, {attribute: _do_value(card, attribute, group)}, held)
+    variable = owner(card, attribute)
+    value = variable.values[group] if isinstance(variable, Ordinal) else groups_of(card, attribute)[group]
+    do = {attribute: bool(group) if isinstance(variable, Bernoulli) else value}
+    other = engine.generator.counterfactual(engine.cohort.take(rows), do, held)
     made = _embody(engine, encode(card, other))
     return engine.patients(rows)._replace(**{name: getattr(made, name) for name in CHANGED[effect]})
 
@@ -99,18 +102,6 @@ def chosen_attributes(card: Card, attributes: Collection[str] | None) -> tuple[s
     for name in attributes:
         groups_of(card, name)
     return tuple(name for name in every if name in attributes)
-
-
-def _do_value(card: Card, attribute: str, group: int) -> Any:
-    variable = next(variable for variable in card.variables if variable.name == attribute)
-    match variable:
-        case Categorical():
-            return variable.levels[group]
-        case Ordinal():
-            return variable.values[group]
-        case Bernoulli():
-            return bool(group)
-    raise FairnessError(f"{attribute!r} is {variable.kind}: only categorical, ordinal and true-or-false attributes have twins")
 
 
 @functools.partial(jax.jit, static_argnums=0)

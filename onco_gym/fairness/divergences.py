@@ -1,5 +1,6 @@
 """Exact fairness: ask the policy again about every patient's twins."""
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.fairness.asking import Policy
-from onco_gym.fairness.comparison import Comparison, Comparisons, compare
+from onco_gym.fairness.comparison import Compared, Comparison, changed, compare, divergence
 from onco_gym.fairness.counterfactual import EFFECTS, Effect, FairnessError, checked_effect, chosen_attributes, engine_of
 from onco_gym.fairness.groups import WITHIN, GroupMetrics, group_metrics
 from onco_gym.fairness.need import Guide
@@ -192,46 +193,41 @@ def measure_divergence(
 
 def _contrast(walk: Comparison, effect: Effect, name: str, levels: tuple[str, ...], steps: int) -> Contrast:
     every, group = walk.twins[name], walk.groups[name]
-    cases = every.where(every.case)
-    numbers = range(len(levels))
+    cases, numbers = every[every["case"]], range(len(levels))
     pairs = [
-        _pair(every.where((every.group == one) & (every.value == other)), levels[one], levels[other])
-        for one in numbers
-        for other in numbers
-        if one != other
+        _pair(every[(every["group"] == one) & (every["value"] == other)], levels[one], levels[other])
+        for one, other in itertools.permutations(numbers, 2)
     ]
-    excess = (every.nats - every.chance).astype(float)
-    count = np.bincount(every.step, minlength=steps)
-    by_state = np.bincount(every.step.astype(np.int64) * len(group) + every.patient, every.nats, steps * len(group))
-    compared = np.bincount(every.step.astype(np.int64) * len(group) + every.patient, minlength=steps * len(group))
+    excess = (every["nats"] - every["chance"]).astype(float)
+    state, states = every["step"].astype(np.int64) * len(group) + every["patient"], steps * len(group)
     with np.errstate(invalid="ignore"):
-        by_step = np.bincount(every.step, excess, steps) / count
-        states = (by_state / compared).astype(np.float32).reshape(steps, len(group))
+        by_step = np.bincount(every["step"], excess, steps) / np.bincount(every["step"], minlength=steps)
+        by_state = np.bincount(state, every["nats"], states) / np.bincount(state, minlength=states)
     return Contrast(
         effect=effect,
-        nats=every.divergence(),
-        chance=float(every.chance.mean()) if len(every) else 0.0,
-        changed=every.changed(),
-        cases_changed=cases.changed(),
+        nats=divergence(every),
+        chance=float(every["chance"].mean()) if len(every) else 0.0,
+        changed=changed(every),
+        cases_changed=changed(cases),
         by_step=by_step,
-        by_state=states,
+        by_state=by_state.astype(np.float32).reshape(steps, len(group)),
         pairs=tuple(pairs),
         standings=tuple(_standing(walk, cases, levels[number], number, group) for number in numbers),
         lost=walk.lost[name],
     )
 
 
-def _pair(some: Comparisons, group: str, other: str) -> Pair:
-    cases = some.where(some.case)
-    return Pair(group, other, len(some), len(cases), some.divergence(), cases.changed())
+def _pair(some: Compared, group: str, other: str) -> Pair:
+    cases = some[some["case"]]
+    return Pair(group, other, len(some), len(cases), divergence(some), changed(cases))
 
 
-def _standing(walk: Comparison, cases: Comparisons, name: str, number: int, group: NDArray[np.int64]) -> Standing:
-    involved = cases.where((cases.group == number) | (cases.value == number))
-    own, twins = group[walk.patient] == number, (cases.value == number) & np.isfinite(cases.followed)
-    followed = np.concatenate([walk.followed[own], cases.followed[twins]])
-    patients = np.concatenate([walk.patient[own], cases.patient[twins]])
-    return Standing(name, involved.changed(number), mean_by_patient(patients, followed).value)
+def _standing(walk: Comparison, cases: Compared, name: str, number: int, group: NDArray[np.int64]) -> Standing:
+    involved = cases[(cases["group"] == number) | (cases["value"] == number)]
+    own, twins = group[walk.patient] == number, cases[(cases["value"] == number) & np.isfinite(cases["followed"])]
+    followed = np.concatenate([walk.followed[own], twins["followed"]])
+    patients = np.concatenate([walk.patient[own], twins["patient"]])
+    return Standing(name, changed(involved, number), mean_by_patient(patients, followed).value)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:

@@ -109,15 +109,8 @@ def _finding(found: AttributeDivergence) -> Finding:
     equals = [standing for standing in known if standing.changed.high >= surest.changed.low]
     worst: Standing = min(equals, key=lambda standing: standing.followed)
     others = [standing.followed for standing in known if standing.group != worst.group]
-    return Finding(
-        found.attribute,
-        worst.group,
-        worst.changed,
-        contrast.changed,
-        contrast.nats,
-        worst.followed,
-        float(np.mean(others)) if others else float("nan"),
-    )
+    rest = float(np.mean(others)) if others else float("nan")
+    return Finding(found.attribute, worst.group, worst.changed, contrast.changed, contrast.nats, worst.followed, rest)
 
 
 def _shares(contrast: Contrast) -> str:

@@ -1,8 +1,7 @@
 """Clinical need: what the guideline would choose for a patient, whoever they are."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,7 @@ class Guide:
     def first_choice(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(n,) the first regimen recommended for a new line that ``can`` (n, R) be given and was not given before."""
         known = self._knowledge(observation)
-        return self._guideline.first_choice(_Once(known), can & ~((known.cycles > 0.5) & self._active), self._supportive)
+        return self._guideline.first_choice(known, can & ~((known.cycles > 0.5) & self._active), self._supportive)
 
     def needs(self, observation: NDArray[np.float32], can: NDArray[np.bool_]) -> Needs:
         """The need of patients with ``observation`` (n, F). ``can`` (n, R) says which regimens can be given."""
@@ -71,18 +70,6 @@ class Guide:
         """
         seen, can = _fully_tested(engine, engine.patients(origin.row), origin.key)
         return self.first_choice(np.asarray(seen), np.asarray(can))
-
-
-class _Once(dict[str, Any]):
-    """Facts that are read from observations once, not for every rule that uses them."""
-
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._facts = facts
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = self._facts[name]
-        return self[name]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,7 +1,5 @@
 """Twins of an episode: what would have been seen of the same patient in another group."""
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,37 +60,17 @@ def find_twins(
         StampError: for episodes of another engine.
     """
     checked_effect(effect)
+    given = None if episodes is None else episodes.given
     if episodes is not None:
-        engine = engine_of(source)
+        engine, origin, actions = engine_of(source), episodes.origin, list(episodes.actions)
         episodes.stamp.check(engine.stamp)
-        return _walk(engine, episodes.origin, attribute, value, effect, list(episodes.actions), episodes.given)
-    env = getattr(source, "unwrapped", None)
-    if not isinstance(env, OncologyEnv):
-        kind = type(source).__name__
-        raise FairnessError(f"expected an environment of onco_gym with one patient, or an engine and episodes, got {kind}")
-    if env.origin is None:
-        raise FairnessError("the environment has no patient yet: call reset() first")
-    actions = [np.asarray(action)[None] for action in env.actions]
-    made = _walk(env.engine, Origin.one(*env.origin), attribute, value, effect, actions, None)
-    of_one = {name: getattr(made, name)[:, 0] for name in ("observations", "masks", "factual", "alive")}
-    return dataclasses.replace(made, **of_one)
-
-
-def _walk(
-    engine: Engine,
-    origin: Origin,
-    attribute: str,
-    value: Any,
-    effect: Effect,
-    actions: Sequence[NDArray[Any]],
-    given: NDArray[np.int32] | None,
-) -> Twins:
-    """The twins at every visit: as many as there are actions, and one more if ``given`` is None."""
-    group = group_index(engine.card, attribute, value)
-    n = len(origin.row)
+    else:
+        env, at = _played(source)
+        engine, origin, actions = env.engine, Origin.one(*at), [np.asarray(action)[None] for action in env.actions]
+    group, n = group_index(engine.card, attribute, value), len(origin.row)
     replay = Replay(engine, origin, [Twin(attribute, group, np.arange(n))], effect)
     rows = []
-    for step in range(len(actions) + (given is None)):
+    for step in range(len(actions) + (given is None)):  # an environment has one more visit than actions
         seen, twin = replay.look(), replay.look_at_twins()
         visited = np.ones(n, bool) if given is None else given[step] >= 0
         there = visited & twin.alive
@@ -100,5 +78,16 @@ def _walk(
         rows.append((shown, twin.mask & there[:, None], np.where(visited[:, None], seen.observation, 0), there))
         if step < len(actions):
             replay.move(actions[step], None if given is None else given[step])
-    name = groups_of(engine.card, attribute)[group]
-    return Twins(attribute, name, effect, *(np.array(part) for part in zip(*rows, strict=True)))
+    parts = [np.array(part) if episodes is not None else np.array(part)[:, 0] for part in zip(*rows, strict=True)]
+    return Twins(attribute, groups_of(engine.card, attribute)[group], effect, *parts)
+
+
+def _played(source: Any) -> tuple[OncologyEnv, tuple[int, str]]:
+    """The environment with one patient that ``source`` is or wraps, and where its episode began."""
+    env = getattr(source, "unwrapped", None)
+    if not isinstance(env, OncologyEnv):
+        kind = type(source).__name__
+        raise FairnessError(f"expected an environment of onco_gym with one patient, or an engine and episodes, got {kind}")
+    if env.origin is None:
+        raise FairnessError("the environment has no patient yet: call reset() first")
+    return env, env.origin

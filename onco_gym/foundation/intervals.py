@@ -30,9 +30,9 @@ class Interval(NamedTuple):
         return {name: float(number) if math.isfinite(number) else None for name, number in self._asdict().items()}
 
     @classmethod
-    def from_json(cls, content: Any, missing: float = math.nan) -> "Interval":
-        """Read the output of :meth:`to_json`; ``missing`` replaces None."""
-        return cls(*(missing if content[name] is None else float(content[name]) for name in cls._fields))
+    def from_json(cls, content: Any) -> "Interval":
+        """Read the output of :meth:`to_json`; ``nan`` replaces None."""
+        return cls(*(math.nan if content[name] is None else float(content[name]) for name in cls._fields))
 
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)

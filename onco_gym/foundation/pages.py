@@ -70,11 +70,7 @@ def figure(draw: Callable[[Any], None], caption: str, height: float = 3.4, width
         "svg.hashsalt": caption,
         "font.family": "sans-serif",
         "font.size": 10,
-        "text.color": INK,
-        "axes.edgecolor": INK,
-        "axes.labelcolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
+        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     }
     with mpl.rc_context(settings):
         drawn = Figure(figsize=(width, height), layout="constrained")

@@ -1,6 +1,6 @@
 """Readable values of a patient, as the columns that a card's conditions read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.checks import order, owner, patient_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.schema import Bernoulli, Case, Categorical, Derived, Variable
-
-Columns = Mapping[str, NDArray[Any]]
-"""Variable or flag name to (n,) values; categorical variables are level codes in the card's order, as in a cohort."""
+from onco_gym.knowledge.conditions import Columns, with_flags
 
 
 class KnowledgeError(ValueError):
@@ -76,27 +74,9 @@ def case_value(card: Card, cases: Sequence[Case], columns: Columns) -> float | N
     return None
 
 
-def case_index(cases: Sequence[Any], holds: Callable[[str], Any], n: int) -> NDArray[np.intp]:
-    """(n,) which case applies: the first whose ``when`` holds, else the last."""
-    index = np.full(n, len(cases) - 1)
-    for position in range(len(cases) - 2, -1, -1):
-        index[np.broadcast_to(holds(cases[position].when), n)] = position
-    return index
-
-
 def holds(card: Card, text: str, columns: Columns) -> NDArray[np.bool_]:
     """(n,) where a condition on patients holds; (1,) if it reads no column."""
     return np.atleast_1d(parse(text, patient_vocabulary(card)).holds(columns))
-
-
-def with_flags(card: Card, columns: Columns) -> dict[str, NDArray[Any]]:
-    """``columns`` with a true/false column for every flag of their categorical variables."""
-    result = dict(columns)
-    for variable in card.variables:
-        if isinstance(variable, Categorical) and variable.name in columns:
-            for flag in variable.flags:
-                result[flag] = columns[variable.name] == variable.levels.index(flag)
-    return result
 
 
 def unknown(card: Card, name: str) -> NDArray[Any]:

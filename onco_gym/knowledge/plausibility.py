@@ -4,7 +4,6 @@ Nothing here is specific to one disease. Ranges, levels, pairs that never occur 
 follow from the card's tables.
 """
 
-import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +27,8 @@ from onco_gym.cards.schema import (
     Regimen,
     Variable,
 )
-from onco_gym.knowledge.facts import (
-    Columns,
-    KnowledgeError,
-    case_index,
-    case_value,
-    holds,
-    read_row,
-    shown,
-    with_derived,
-    with_flags,
-)
+from onco_gym.knowledge.conditions import Columns, Conditions, with_flags
+from onco_gym.knowledge.facts import KnowledgeError, case_value, read_row, shown, with_derived
 
 NO_TARGET = 0.1
 """Up to this sensitivity, a mechanism has nothing to act on."""
@@ -196,20 +186,21 @@ def _inside(variable: Variable, values: NDArray[Any]) -> tuple[NDArray[np.bool_]
 
 def _impossible(card: Card, variable: Bernoulli | Discrete | Derived, columns: Columns, sure: NDArray[np.bool_]) -> _Finding:
     """Values with probability 0 given the parents. Odds are left out, because they cannot change a 0."""
-    values, condition = columns[variable.name], functools.partial(holds, card, columns=columns)
+    values = columns[variable.name]
+    on = Conditions(card, columns, len(values))
 
     def given(index: int) -> str:
         return "given " + ", ".join(f"{name} {shown(owner(card, name), columns, index)}" for name in variable.parents)
 
     if isinstance(variable, Derived):
-        truth = np.broadcast_to(condition(variable.holds), values.shape)
+        truth = on.holds(variable.holds)
         wrong = values.astype(bool) != truth
         return _Finding(variable.name, sure & wrong, lambda i: f"{bool(truth[i])}, since it means {variable.holds!r}")
     if isinstance(variable, Bernoulli):
-        chance = np.array([case.value for case in variable.probability])[case_index(variable.probability, condition, len(values))]
+        chance = on.value(variable.probability)
         wrong = np.where(values.astype(bool), chance <= 0, chance >= 1)
         return _Finding(variable.name, sure & wrong, lambda i: f"{not values[i]} {given(i)}")
-    weights = np.array([case.weights for case in variable.weights])[case_index(variable.weights, condition, len(values))]
+    weights = np.array([case.weights for case in variable.weights])[on.case(variable.weights)]
     codes = np.searchsorted(variable.values, values) if isinstance(variable, Ordinal) else values
     picked = np.take_along_axis(weights, np.where(sure, codes, 0).astype(int)[:, None], axis=1)[:, 0]
 

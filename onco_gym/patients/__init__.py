@@ -1,19 +1,8 @@
-"""Patients: cohorts, and the generators that make them."""
+"""Patients: cohorts, and the generators that make them.
 
-from onco_gym.patients.causal import CausalGenerator
-from onco_gym.patients.cohort import Cohort, CohortError
-from onco_gym.patients.generator import Generator, default_generator
-from onco_gym.patients.splits import SPLITS, draw_split
-from onco_gym.patients.tables import read_cohort, write_cohort
+Names are imported when they are first used; ``__init__.pyi`` lists them.
+"""
 
-__all__ = [
-    "SPLITS",
-    "CausalGenerator",
-    "Cohort",
-    "CohortError",
-    "Generator",
-    "default_generator",
-    "draw_split",
-    "read_cohort",
-    "write_cohort",
-]
+from onco_gym.foundation.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

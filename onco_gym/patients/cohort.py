@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Variable
+from onco_gym.cards.scenarios import column_range
+from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Ordinal, Variable
 
 
 class CohortError(ValueError):
@@ -55,7 +56,11 @@ class Cohort:
 
     def take(self, rows: NDArray[np.intp]) -> "Cohort":
         """The patients at ``rows``, in that order."""
-        return self._map(lambda values: values[rows])
+
+        def taken(part: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+            return {name: values[rows] for name, values in part.items()}
+
+        return Cohort(self.card_id, self.card_digest, taken(self.columns), taken(self.noise), taken(self.effects))
 
     def row(self, card: Card, index: int) -> dict[str, Any]:
         """One patient as plain values: level names, numbers, true or false."""
@@ -71,15 +76,33 @@ class Cohort:
 
         return Cohort(first.card_id, first.card_digest, joined("columns"), joined("noise"), joined("effects"))
 
-    def _map(self, function: Any) -> "Cohort":
-        def each(values: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: function(value) for name, value in values.items()}
-
-        return Cohort(self.card_id, self.card_digest, each(self.columns), each(self.noise), each(self.effects))
-
 
 def readable(variable: Variable, value: Any) -> Any:
     """A column's value as a person would write it."""
     if isinstance(variable, Categorical):
         return variable.levels[int(value)]
     return bool(value) if isinstance(variable, Bernoulli | Derived) else float(value)
+
+
+def coded(variable: Variable, values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Readable ``values`` (n,) as a column: level codes, true or false, or numbers.
+
+    Raises:
+        CohortError: if the variable cannot have one of them; the message calls them ``what``.
+    """
+    low, high = column_range(variable)
+    allowed, expected = np.full(len(values), values.dtype.kind in "fiu"), f"a number in {low:g}..{high:g}"
+    match variable:
+        case Categorical():
+            allowed, expected = np.isin(values.astype(object), variable.levels), f"one of {list(variable.levels)}"
+        case Bernoulli() | Derived():
+            allowed, expected = np.full(len(values), values.dtype == bool), "True or False"
+        case Ordinal():
+            allowed, expected = allowed & np.isin(values.astype(object), variable.values), f"one of {list(variable.values)}"
+        case _ if allowed.all():
+            allowed = (values >= low) & (values <= high)
+    if not allowed.all():
+        raise CohortError(f"{what} holds {values[~allowed].tolist()[0]!r}, expected {expected}")
+    if isinstance(variable, Categorical):
+        return np.array([variable.levels.index(value) for value in values], np.int8)
+    return values if isinstance(variable, Bernoulli | Derived) else values.astype(float)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card, digest
 from onco_gym.cards.scenarios import effect_names
-from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Lognormal, Normal, Ordinal, Variable
+from onco_gym.cards.schema import Categorical
 from onco_gym.foundation.files import replacing
 from onco_gym.patients.causal import CausalGenerator
-from onco_gym.patients.cohort import Cohort, CohortError
+from onco_gym.patients.cohort import Cohort, CohortError, coded
 
 _FORMAT = 1
 
@@ -52,77 +52,34 @@ def read_cohort(path: str | os.PathLike[str], card: Card) -> Cohort:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise CohortError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
-    made_for = _card_of(path, (table.schema.metadata or {}).get(b"onco_gym"), card.id)
+    stamp = (table.schema.metadata or {}).get(b"onco_gym")
+    try:
+        made_for = json.loads(stamp)["card"] if stamp is not None else card.id  # without a stamp it is somebody else's table
+    except (ValueError, KeyError, TypeError):
+        raise CohortError(f"{path}: the onco_gym metadata is damaged") from None
     if made_for != card.id:
         raise CohortError(f"{path}: holds patients of {made_for!r}, expected {card.id!r}")
     if table.num_rows == 0:
         raise CohortError(f"{path}: has no patients, expected at least one")
-    columns = {variable.name: _column(path, table, variable) for variable in card.variables}
-    noise = _numbers(path, table, "noise", [variable.name for variable in card.variables], 0.0, 1.0)
-    effects = _numbers(path, table, "effect", effect_names(card), -40.0, 40.0)
-    if noise is None or effects is None:
+
+    def column(name: str) -> NDArray[Any]:
+        if name not in table.column_names:
+            raise CohortError(f"{path}: has no column {name!r}")
+        return table[name].to_numpy(zero_copy_only=False)
+
+    def numbers(prefix: str, names: Iterable[str], low: float, high: float) -> dict[str, NDArray[np.float64]]:
+        if not any(name.startswith(f"{prefix}:") for name in table.column_names):
+            return {}
+        found = {name: column(f"{prefix}:{name}") for name in names}
+        for name, values in found.items():
+            if values.dtype.kind != "f" or not ((values >= low) & (values <= high)).all():
+                raise CohortError(f"{path}: column '{prefix}:{name}' must hold numbers in {low:g}..{high:g}")
+        return found
+
+    columns = {one.name: coded(one, column(one.name), f"{path}: column {one.name!r}") for one in card.variables}
+    noise = numbers("noise", columns, 0.0, 1.0)
+    effects = numbers("effect", effect_names(card), -40.0, 40.0)
+    if not noise or not effects:
         completed = CausalGenerator(card).complete(columns)
         noise, effects = noise or completed.noise, effects or completed.effects
     return Cohort(card.id, digest(card), columns, noise, effects)
-
-
-def _card_of(path: Any, stamp: bytes | None, default: str) -> Any:
-    """The card that a file says it belongs to, or ``default`` if the file was not written by onco_gym."""
-    if stamp is None:
-        return default
-    try:
-        return json.loads(stamp)["card"]
-    except (ValueError, KeyError, TypeError):
-        raise CohortError(f"{path}: the onco_gym metadata is damaged") from None
-
-
-def _column(path: Any, table: Any, variable: Variable) -> NDArray[Any]:
-    if variable.name not in table.column_names:
-        raise CohortError(f"{path}: has no column {variable.name!r}")
-    values = table[variable.name].to_numpy(zero_copy_only=False)
-    match variable:
-        case Categorical():
-            codes = {level: code for code, level in enumerate(variable.levels)}
-            wrong = [value for value in values if value not in codes]
-            if wrong:
-                raise CohortError(f"{path}: column {variable.name!r} holds {wrong[0]!r}, expected one of {list(variable.levels)}")
-            return np.array([codes[value] for value in values], np.int8)
-        case Bernoulli() | Derived():
-            if values.dtype != bool:
-                raise CohortError(f"{path}: column {variable.name!r} is {values.dtype}, expected true or false")
-            return values
-    if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-        raise CohortError(f"{path}: column {variable.name!r} must hold finite numbers")
-    values = values.astype(float)
-    if isinstance(variable, Ordinal):
-        allowed = np.isin(values, variable.values)
-        expected = f"one of {list(variable.values)}"
-    else:
-        low, high = (variable.low, variable.high) if isinstance(variable, Normal) else (0.0, _high(variable))
-        allowed = (values >= low) & (values <= high)
-        expected = f"{low:g}..{high:g}"
-    if not allowed.all():
-        raise CohortError(f"{path}: column {variable.name!r} holds {values[~allowed][0]:g}, expected {expected}")
-    return values
-
-
-def _high(variable: Variable) -> float:
-    return variable.high if isinstance(variable, Lognormal) else np.inf
-
-
-def _numbers(
-    path: Any, table: Any, prefix: str, names: Sequence[str], low: float, high: float
-) -> dict[str, NDArray[np.float64]] | None:
-    if not any(name.startswith(f"{prefix}:") for name in table.column_names):
-        return None
-    result = {}
-    for name in names:
-        if f"{prefix}:{name}" not in table.column_names:
-            raise CohortError(f"{path}: has no column '{prefix}:{name}'")
-        values = table[f"{prefix}:{name}"].to_numpy(zero_copy_only=False)
-        if values.dtype.kind != "f":
-            raise CohortError(f"{path}: column '{prefix}:{name}' is {values.dtype}, expected numbers")
-        if not ((values >= low) & (values <= high)).all():
-            raise CohortError(f"{path}: column '{prefix}:{name}' must lie in {low:g}..{high:g}")
-        result[name] = values
-    return result

@@ -6,12 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards import Card
-from onco_gym.cards.checks import patient_vocabulary
-from onco_gym.cards.expressions import parse
 from onco_gym.cards.scenarios import Scenario, column_range, columns_of, scenario
 from onco_gym.cards.schema import Categorical, Ordinal, Variable
-from onco_gym.knowledge.facts import case_index, with_flags
-from onco_gym.patients.causal import log_effects
+from onco_gym.knowledge.conditions import Conditions, with_flags
 from onco_gym.patients.cohort import Cohort
 
 NEVER = 1e6
@@ -52,17 +49,10 @@ class Traits(NamedTuple):
 def encode(card: Card, cohort: Cohort) -> Traits:
     """Turn a cohort into :class:`Traits`."""
     n, layout = len(cohort), scenario(card)
-    columns = with_flags(card, cohort.columns)
-    vocabulary = patient_vocabulary(card)
-
-    def evaluate(text: str) -> Any:
-        return parse(text, vocabulary)(columns)
-
-    def holds(text: str) -> Any:
-        return parse(text, vocabulary).holds(columns)
+    on = Conditions(card, with_flags(card, cohort.columns), n)
 
     def cases(rows: Any) -> Cases:
-        return np.stack([case_index(row, holds, n) for row in rows]).astype(np.int32)
+        return np.stack([on.case(row) for row in rows]).astype(np.int32)
 
     def effects(*names: str) -> Floats:
         return np.stack([cohort.effects[name] for name in names]).astype(np.float32)
@@ -79,13 +69,13 @@ def encode(card: Card, cohort: Cohort) -> Traits:
         lesions_case=cases([growth.lesions])[0],
         sensitivity_case=cases(mechanism.sensitivity for mechanism in card.mechanisms),
         sensitivity_effect=effects(*(f"mechanism:{mechanism.name}" for mechanism in card.mechanisms)),
-        sensitivity_shift=np.stack([log_effects(mechanism.modifiers, evaluate, n) for mechanism in card.mechanisms]),
+        sensitivity_shift=np.stack([on.log_effects(mechanism.modifiers) for mechanism in card.mechanisms]),
         fraction_case=cases(clone.log10_fraction for clone in card.clones),
         fraction_effect=effects(*(f"clone:{clone.name}" for clone in card.clones)),
         frailty_effect=effects("frailty")[0],
-        frailty_shift=log_effects(card.toxicity.effects, evaluate, n),
+        frailty_shift=on.log_effects(card.toxicity.effects),
         hazard_effect=effects("hazard")[0],
-        hazard_shift=log_effects(card.survival.effects, evaluate, n),
+        hazard_shift=on.log_effects(card.survival.effects),
         shedding_effect=effects("ctdna")[0],
         ecog=cohort.columns[card.performance.variable],
         adherence=cohort.columns[card.access.adherence],
@@ -100,10 +90,7 @@ def encode(card: Card, cohort: Cohort) -> Traits:
 
 
 def _shown(card: Card, layout: Scenario, cohort: Cohort) -> Floats:
-    rows: dict[str, Any] = {}
-    for variable in card.variables:
-        for column, values in zip(columns_of(variable), _scaled(variable, cohort.columns[variable.name]), strict=True):
-            rows[column] = values
+    rows = dict(pair for v in card.variables for pair in zip(columns_of(v), _scaled(v, cohort.columns[v.name]), strict=True))
     return np.stack([rows[name] for name in (*layout.traits, *layout.biomarkers)]).astype(np.float32)
 
 

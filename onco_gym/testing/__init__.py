@@ -1,25 +1,8 @@
-"""Conformance checks for environments. You can run them on your own cards and wrappers too."""
+"""Conformance checks for environments. You can run them on your own cards and wrappers too.
 
-from onco_gym.testing.conformance import (
-    check_all,
-    check_api,
-    check_determinism,
-    check_errors,
-    check_finite,
-    check_masks,
-    check_single_equals_vector,
-    sample,
-    scalar,
-)
+Names are imported when they are first used; ``__init__.pyi`` lists them.
+"""
 
-__all__ = [
-    "check_all",
-    "check_api",
-    "check_determinism",
-    "check_errors",
-    "check_finite",
-    "check_masks",
-    "check_single_equals_vector",
-    "sample",
-    "scalar",
-]
+from onco_gym.foundation.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

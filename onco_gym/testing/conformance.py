@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils.env_checker import check_env
+from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
 import onco_gym  # noqa: F401 - registers the ids
@@ -21,12 +21,8 @@ NUM_ENVS = 256
 
 def check_all(env_id: str, **kwargs: Any) -> None:
     """Run every check in this module."""
-    check_api(env_id, **kwargs)
-    check_determinism(env_id, **kwargs)
-    check_single_equals_vector(env_id, **kwargs)
-    check_finite(env_id, **kwargs)
-    check_masks(env_id, **kwargs)
-    check_errors(env_id, **kwargs)
+    for check in (check_api, check_determinism, check_single_equals_vector, check_finite, check_masks, check_errors):
+        check(env_id, **kwargs)
 
 
 def check_api(env_id: str, **kwargs: Any) -> None:
@@ -51,8 +47,7 @@ def check_api(env_id: str, **kwargs: Any) -> None:
 def check_determinism(env_id: str, seed: int = 2**64 - 1, **kwargs: Any) -> None:
     """The same seed and actions give the same episodes, and another seed gives another patient."""
     first, second = (_record(env_id, seed, 3, **kwargs) for _ in range(2))
-    for one, two in zip(first, second, strict=True):
-        _assert_same(one, two)
+    assert data_equivalence(first, second, exact=True), "the same seed and actions gave other episodes"
     other = _record(env_id, seed - 1, 1, **kwargs)
     assert not np.array_equal(first[0][0], other[0][0]), "two seeds gave the same first observation"
 
@@ -146,14 +141,7 @@ def check_errors(env_id: str, **kwargs: Any) -> None:
     _expect(gym.error.ResetNeeded, lambda: env.step(good))
     env.reset(seed=0)
     shape = np.shape(good)
-    for wrong in (
-        np.full(shape, -1),
-        np.full(shape, 10**6),
-        np.full((*shape, 2), 0),
-        np.full(shape, np.nan),
-        "osimertinib",
-        None,
-    ):
+    for wrong in (*(np.full(shape, value) for value in (-1, 10**6, np.nan)), np.full((*shape, 2), 0), "osimertinib", None):
         _expect(gym.error.InvalidAction, lambda wrong=wrong: env.unwrapped.step(wrong))
     env.step(good)
     vector: Any = gym.make_vec(env_id, num_envs=NUM_ENVS, **kwargs)
@@ -208,20 +196,7 @@ def _record(env_id: str, seed: int, episodes: int, **kwargs: Any) -> list[tuple[
     rng = np.random.default_rng(9)
     steps: list[tuple[Any, ...]] = []
     for episode in range(episodes):
-        observation, info = env.reset(seed=seed if episode == 0 else None)
-        steps.append((observation, 0.0, False, False, info))
-        over = False
-        while not over:
-            step = env.step(sample(env.action_space, rng))
-            over = bool(step[2] or step[3])
-            steps.append(step)
+        steps.append(env.reset(seed=seed if episode == 0 else None))
+        while len(steps[-1]) == 2 or not (steps[-1][2] or steps[-1][3]):  # a reset, or a step that did not end the episode
+            steps.append(env.step(sample(env.action_space, rng)))
     return steps
-
-
-def _assert_same(one: tuple[Any, ...], two: tuple[Any, ...]) -> None:
-    observations: tuple[NDArray[Any], NDArray[Any]] = (one[0], two[0])
-    assert np.array_equal(*observations), "observations differ"
-    assert np.array_equal(one[1], two[1]), "rewards differ"
-    assert one[2:4] == two[2:4], "terminated or truncated differ"
-    assert np.array_equal(one[4]["action_mask"], two[4]["action_mask"]), "masks differ"
-    assert one[4]["reward_terms"] == two[4]["reward_terms"], "reward terms differ"

@@ -21,7 +21,7 @@ from onco_gym.cards.protocols import ProtocolError, Stage, parse_protocol
 from onco_gym.cards.scenarios import Params, Scenario, scenario, schedule
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import batch_size
-from onco_gym.knowledge.facts import with_flags
+from onco_gym.knowledge.conditions import with_flags
 from onco_gym.patients import Cohort, CohortError, default_generator
 from onco_gym.patients.traits import Traits, encode
 from onco_gym.simulator.admission import admit, embody

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onco_gym.agents import load_agent, rollout
-from onco_gym.evaluation import read_evaluation, yardsticks
+from onco_gym.evaluation import Interval, read_evaluation, yardsticks
 from onco_gym.evaluation.yardsticks import Yardstick, read_yardstick
 from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.interfaces.engine import make_engine
@@ -74,7 +74,8 @@ def test_yardstick(printed, monkeypatch, tmp_path):
 
     def measure(engine, patients, first, progress):
         progress("patients", patients, patients)
-        return Yardstick(engine.scenario.digest, engine.decide, engine.split, patients, first, 0.5, 1.0, 1.25, (0.25, 0.2, 0.3))
+        gain = Interval(0.25, 0.2, 0.3)
+        return Yardstick(engine.scenario.digest, engine.decide, engine.split, patients, first, 0.5, 1.0, 1.25, gain)
 
     monkeypatch.setattr(yardsticks, "measure", measure)
     out = printed("yardstick", "NSCLC", "-n", 8, "--seed", 3)

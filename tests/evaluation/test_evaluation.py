@@ -62,7 +62,7 @@ def test_without_a_yardstick_the_guideline_is_100_and_random_0(found):
 
 
 def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
-    measured = Yardstick("", "cycles", "test", 1000, 0, random=1.0, guideline=2.0, planner=2.25, gain=(0.25, 0.2, 0.3))
+    measured = Yardstick("", "cycles", "test", 1000, 0, random=1.0, guideline=2.0, planner=2.25, gain=Interval(0.25, 0.2, 0.3))
     monkeypatch.setattr(figures, "yardstick", lambda engine: measured)
     one = evaluate(engine, "guideline", episodes=20, seed=SEED, fairness=False)
     assert one.score == Interval(80.0, 80.0, 80.0)

@@ -1,0 +1,12 @@
+from onco_gym.evaluation.figures import Evaluation as Evaluation
+from onco_gym.evaluation.figures import EvaluationError as EvaluationError
+from onco_gym.evaluation.figures import improvement as improvement
+from onco_gym.evaluation.figures import read_evaluation as read_evaluation
+from onco_gym.evaluation.figures import write_evaluation as write_evaluation
+from onco_gym.evaluation.report import write_report as write_report
+from onco_gym.evaluation.rollouts import RolloutSummary as RolloutSummary
+from onco_gym.evaluation.rollouts import summarise_rollout as summarise_rollout
+from onco_gym.evaluation.running import evaluate as evaluate
+from onco_gym.evaluation.running import evaluate_all as evaluate_all
+from onco_gym.evaluation.statistics import StatisticsError as StatisticsError
+from onco_gym.foundation.intervals import Interval as Interval

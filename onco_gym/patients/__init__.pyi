@@ -1,0 +1,9 @@
+from onco_gym.patients.causal import CausalGenerator as CausalGenerator
+from onco_gym.patients.cohort import Cohort as Cohort
+from onco_gym.patients.cohort import CohortError as CohortError
+from onco_gym.patients.generator import Generator as Generator
+from onco_gym.patients.generator import default_generator as default_generator
+from onco_gym.patients.splits import SPLITS as SPLITS
+from onco_gym.patients.splits import draw_split as draw_split
+from onco_gym.patients.tables import read_cohort as read_cohort
+from onco_gym.patients.tables import write_cohort as write_cohort

@@ -1,0 +1,9 @@
+from onco_gym.testing.conformance import check_all as check_all
+from onco_gym.testing.conformance import check_api as check_api
+from onco_gym.testing.conformance import check_determinism as check_determinism
+from onco_gym.testing.conformance import check_errors as check_errors
+from onco_gym.testing.conformance import check_finite as check_finite
+from onco_gym.testing.conformance import check_masks as check_masks
+from onco_gym.testing.conformance import check_single_equals_vector as check_single_equals_vector
+from onco_gym.testing.conformance import sample as sample
+from onco_gym.testing.conformance import scalar as scalar
