@@ -28,7 +28,9 @@ from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.workers import WORKERS, spread
 from onco_gym.interfaces import registry
+from onco_gym.interfaces.decisions import LONGEST
 from onco_gym.interfaces.engine import Engine, make_engine
+from onco_gym.interfaces.registry import DECIDE
 from onco_gym.version import __version__
 from train import train
 
@@ -76,20 +78,26 @@ class Run:
         return self.algorithm in {name for names in TRAINED.values() for name in names}
 
     def engine(self) -> Engine:
-        """The environment."""
-        return make_engine(self.environment)
+        """The environment, with decisions where the policy is trained to make them."""
+        return make_engine(self.environment, decide=self.settings.get("decide", DECIDE[0]))
 
     def stamp(self) -> str:
         """A hash of everything that the result depends on: settings, patients, and the card of the engine's own stamp."""
-        content = [self.settings, self.patients, self.first_patient, self.engine().stamp.card_digest]
+        stamp = self.engine().on("test").stamp
+        content = [self.settings, self.patients, self.first_patient, stamp.card_digest, stamp.cohort_digest, LONGEST]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def kept(self) -> dict[str, Any]:
+        """What is kept of this run; empty if there is none."""
+        try:
+            found: dict[str, Any] = json.loads(self.file.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
 
     def is_done(self) -> bool:
         """Whether a run with this stamp is kept."""
-        try:
-            return bool(json.loads(self.file.read_text())["stamp"] == self.stamp())
-        except (FileNotFoundError, ValueError, KeyError):
-            return False
+        return self.kept().get("stamp") == self.stamp()
 
 
 def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, tensorboard: str | None = None) -> list[Run]:
@@ -121,13 +129,15 @@ def best_constant(engine: Engine) -> str:
 
 
 def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
-    """Train if necessary, evaluate, and write the run."""
+    """Train unless a policy with these settings is kept, evaluate, and write the run."""
     engine, start = run.engine(), time.perf_counter()
+    trainable = {name: value for name, value in run.settings.items() if name != "decide"}
     curve: list[tuple[int, float]] = []
-    agent = best_constant(engine) if run.algorithm == "constant" else run.algorithm
+    agent, kept = best_constant(engine) if run.algorithm == "constant" else run.algorithm, run.kept()
     if run.trained:
-        curve = train(engine, run.algorithm, run.settings, run.seed, run.policy, progress, run.tensorboard)
         agent = str(run.policy)
+        if not (run.policy.exists() and kept.get("settings") == run.settings):
+            curve, kept = train(engine, run.algorithm, trainable, run.seed, run.policy, progress, run.tensorboard), {}
     seconds = time.perf_counter() - start
     found = evaluate(engine, agent, run.patients, run.first_patient, fairness=run.seed == 0, name=Path(agent).name)
     figures = found.to_json()
@@ -140,8 +150,8 @@ def perform(run: Run, progress: Progress = silent) -> dict[str, Any]:
         "seed": run.seed,
         "settings": dict(run.settings),
         "agent": found.agent,
-        "seconds": round(seconds, 1),
-        "curve": curve,
+        "seconds": kept.get("seconds", round(seconds, 1)),
+        "curve": kept.get("curve", curve),
         "evaluation": figures,
         "returns": [round(float(value), 4) for value in found.runs.returns],
     }

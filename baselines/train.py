@@ -69,7 +69,8 @@ def sb3(
                 self.actor.optimizer.step()
 
     make = make if shown is None else Shown
-    steps, envs, scale = settings.pop("steps"), settings.pop("envs"), settings.pop("reward_scale")
+    steps, cycles = settings.pop("steps", None), settings.pop("cycles", None)
+    envs, scale = settings.pop("envs"), settings.pop("reward_scale")
     weights = {name: scale * weight for name, weight in engine.weights.items()}
     env = onco_gym.make_sb3(engine.id, n_envs=envs, seed=TRAINING + seed * 2**32, weights=weights, decide=engine.decide)
     model = make("MlpPolicy", env, seed=seed, device="cpu", tensorboard_log=tensorboard, **settings)
@@ -77,12 +78,13 @@ def sb3(
 
     class Report(BaseCallback):
         def _on_step(self) -> bool:
-            if self.n_calls % max(1, steps // envs // 50) == 0 and model.ep_info_buffer:
+            done, whole = (env.unwrapped.cycles, cycles) if cycles else (self.num_timesteps, steps)
+            if done / whole >= len(curve) / 50 and model.ep_info_buffer:
                 curve.append((self.num_timesteps, float(np.mean([one["r"] for one in model.ep_info_buffer])) / scale))
-            progress("training", min(self.num_timesteps, steps), steps)
-            return True
+            progress("training", min(done, whole), whole)
+            return bool(done < whole)
 
-    model.learn(steps, callback=Report(), tb_log_name=f"{engine.card.id}-{algorithm}-{seed}")
+    model.learn(steps or cycles, callback=Report(), tb_log_name=f"{engine.card.id}-{algorithm}-{seed}")
     export(policy, engine, Sb3Agent(engine, model))
     return curve
 

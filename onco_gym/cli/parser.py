@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         self.add_seed("the same patients and the same chance")
         text = "which patients; nobody is in two splits; by default test"
         self.add_argument("--split", choices=("train", "validation", "test"), default="test", help=text)
-        self.add_decide("when the agent decides: in every cycle (cycles, the default) or at decision points (events)")
+        self.add_decide("when the agent decides: at decision points (events, the default) or in every cycle (cycles)")
 
     def add_decide(self, about: str) -> None:
         """Add when an agent decides."""

@@ -23,7 +23,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--agent", metavar="AGENT", help=text)
     text = "the environment of the episodes, if its card is a file of your own; by default the one that the episodes name"
     parser.add_argument("--env", metavar="ID", help=text)
-    parser.add_decide("with --agent: when it decides; by default in every cycle")
+    parser.add_decide("with --agent: when it decides; by default at decision points")
     parser.add_seed("the same draws of chance", high=2**31 - 1)
     parser.add_json()
     parser.add_html()

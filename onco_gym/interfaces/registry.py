@@ -8,7 +8,7 @@ import gymnasium as gym
 from onco_gym.cards.folder import card_files, card_id
 from onco_gym.foundation.words import did_you_mean
 
-DECIDE = ("cycles", "events")
+DECIDE = ("events", "cycles")
 """When an agent decides; the first is the default. See :mod:`onco_gym.interfaces.decisions`."""
 NAMESPACE = "onco_gym"
 OWN_CARD = "Card"

@@ -50,10 +50,14 @@ class OncologyVecEnv(VecEnv):
 
     Args:
         env: the vector environment.
+
+    Attributes:
+        cycles: treatment cycles simulated so far, for budgets that do not depend on when the agent decides.
     """
 
     def __init__(self, env: OncologyVectorEnv) -> None:
         self.env = env
+        self.cycles = 0
         self.spec = env.spec
         self._actions: NDArray[Any] | None = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -80,6 +84,7 @@ class OncologyVecEnv(VecEnv):
         found = self.env.advance(self._actions)
         last, terminated, truncated = found.last, found.figures["terminated"] > 0.5, found.figures["truncated"] > 0.5
         self._actions = None
+        self.cycles += int(found.figures["cycles"].sum())
         infos: list[dict[str, Any]] = [_NOTHING] * self.num_envs
         for index, final in zip(last.where.tolist(), last.observation, strict=True):
             infos[index] = {"terminal_observation": final, "TimeLimit.truncated": bool(truncated[index])}
@@ -95,7 +100,7 @@ class OncologyVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """The attribute, repeated for each of ``indices``. Spaces are those of one environment."""
-        own = {"observation_space": self.observation_space, "action_space": self.action_space}
+        own = {"observation_space": self.observation_space, "action_space": self.action_space, "cycles": self.cycles}
         value = own[attr_name] if attr_name in own else getattr(self.env, attr_name)
         return [value] * len(self._chosen(indices))
 

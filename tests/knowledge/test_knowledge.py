@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onco_gym import CausalGenerator, load_card
 from onco_gym.cards.schema import Bernoulli, Categorical, Derived, Discrete
 from onco_gym.knowledge import Guideline
+from onco_gym.knowledge.conditions import Conditions, with_flags
 from onco_gym.knowledge.evidence import EvidenceGraph, guideline_columns
 from onco_gym.knowledge.facts import KnowledgeError
 from onco_gym.knowledge.plausibility import history_problems, implausible, patient_problems, targeted
@@ -223,15 +224,15 @@ def test_one_by_one_and_all_at_once_agree(name, seed, data):
 
 def test_a_value_of_probability_0_is_impossible_and_only_that(card):
     """Every cause with a probability of exactly 0 or 1 on the card is found, whatever the disease."""
-    generator, found = CausalGenerator(card), 0
-    cohort = generator.sample(300, seed=3)
+    cohort, found = CausalGenerator(card).sample(300, seed=3), 0
+    on = Conditions(card, with_flags(card, cohort.columns), 300)
     for variable in card.variables:
         if isinstance(variable, Derived):
             changed = {**cohort.columns, variable.name: ~cohort.columns[variable.name]}
             assert implausible(card, changed).all(), variable.name
             found += 1
         elif isinstance(variable, Bernoulli):
-            chance = generator._probability(variable, cohort.columns, 300)
+            chance = on.value(variable.probability)
             columns = {variable.name: cohort.columns[variable.name], **{p: cohort.columns[p] for p in variable.parents}}
             assert np.array_equal(implausible(card, {**columns, variable.name: np.ones(300, bool)}), chance == 0)
             assert np.array_equal(implausible(card, {**columns, variable.name: np.zeros(300, bool)}), chance == 1)
@@ -340,16 +341,13 @@ def test_a_drug_without_its_target(nsclc):
 def test_targets_follow_from_the_card(card):
     """Whoever has no target by the card's own cases, and nobody else, is reported; no regimen is named in the code."""
     mechanisms = {mechanism.name: mechanism for mechanism in card.mechanisms}
-    generator = CausalGenerator(card)
-    cohort = generator.sample(30, seed=11)
-    reported = 0
+    cohort, reported = CausalGenerator(card).sample(30, seed=11), 0
+    on = Conditions(card, with_flags(card, cohort.columns), 30)
     for index in range(len(cohort)):
         row = cohort.row(card, index)
         for regimen in card.regimens:
             expected = bool(regimen.kill) and all(
-                targeted(mechanisms[name])
-                and generator._case(mechanisms[name].sensitivity, {k: v[[index]] for k, v in cohort.columns.items()}, 1)[0] <= 0.1
-                for name in regimen.kill
+                targeted(mechanisms[name]) and on.value(mechanisms[name].sensitivity)[index] <= 0.1 for name in regimen.kill
             )
             assert bool(history_problems(card, row, [(0, regimen.name)])) == expected, (row, regimen.name)
             reported += expected
