@@ -3,8 +3,8 @@
 At the first visit, and when a test result arrives, the cloud is filled with look-alikes: the patients nearest in everything that
 is known. In every cycle they receive the same treatment, each with its own chance; look-alikes who come later first live through
 all of it. What the clinic sees (scans, toxicity, tests) is then set to what was observed. Members whose tumours do not fit the
-scan and the ctDNA are replaced by members that do. The cloud represents what remains unknown: the clones, the sensitivities and
-the growth rate.
+scan and the ctDNA, or who would hardly have lived this long, are replaced by members that fit. The cloud represents what remains
+unknown: the clones, the sensitivities and the growth rate.
 """
 
 import functools
@@ -19,7 +19,7 @@ from onco_gym.cards.scenarios import Params, Scenario
 from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.patients import splits
 from onco_gym.simulator.admission import admit
-from onco_gym.simulator.chance import mix, numbered
+from onco_gym.simulator.chance import Weighed, mix, numbered
 from onco_gym.simulator.observation import allowed, diameter
 from onco_gym.simulator.state import Journey, Patient, State
 from onco_gym.simulator.transition import step
@@ -223,7 +223,7 @@ def _carried(
 
     def cycle(state: State) -> State:
         regimen = jnp.take_along_axis(lived, state.cycle[None], axis=0, mode="clip")[0]
-        after, _ = step(scenario, params, journey._replace(state=state), regimen)
+        after, _ = step(scenario, params, journey._replace(state=state), regimen, draw=Weighed)
         return jax.tree.map(lambda old, new: jnp.where(state.cycle < wide.cycle, new, old), state, after.state)
 
     state = jax.lax.while_loop(lambda state: jnp.any(state.cycle < wide.cycle), cycle, before)
@@ -236,15 +236,14 @@ def _carried(
     expected = jax.nn.softplus(volume + journey.patient.shedding * ten) / ten
     shed_miss = (wide.ctdna - expected) * ten / (params.ctdna_error + 3 * SLACK)
     log_weight = -0.5 * (scanned * jnp.minimum(size_miss**2, 30.0) + jnp.minimum(shed_miss**2, 20.0))
-    log_weight = log_weight.reshape(n, size)
+    log_weight = (log_weight + jnp.log(jnp.maximum(state.alive, 1e-6))).reshape(n, size)
     weight = jax.nn.softmax(log_weight, axis=1)
-    # Systematic resampling: members are copied in proportion to their weights.
+    # Systematic resampling: members are copied in proportion to their weights. Equal weights keep everybody.
     offset = (mix(key[0].reshape(n, size)[:, 0] ^ jnp.uint32(0x68E31DA4)) >> 8).astype(jnp.float32) * np.float32(2.0**-24)
     points = (jnp.arange(size)[None] + offset[:, None]) / size
     chosen = jnp.sum(points[:, :, None] > jnp.cumsum(weight, 1)[:, None, :], 2).clip(0, size - 1)
     flat = (chosen + jnp.arange(n)[:, None] * size).reshape(-1)
-    thin = 1 / jnp.sum(weight**2, 1) < 0.5 * size  # only where few members carry the weight
-    flat = jnp.where(jnp.repeat(thin, size), flat, jnp.arange(n * size))
+    thin = 1 / jnp.sum(weight**2, 1) < 0.5 * size  # few members carry the weight: their copies are made to differ
     patient, state = (jax.tree.map(lambda x: jnp.take(x, flat, axis=-1), part) for part in (journey.patient, state))
     moved = jnp.repeat(thin, size).astype(jnp.float32) * JITTER
 
