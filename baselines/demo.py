@@ -20,17 +20,17 @@ SETTINGS = Path(__file__).parent / "hyperparameters.toml"
 def main() -> int:
     """Train, evaluate, report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2_000_000, help="decisions in training; by default 2000000")
-    parser.add_argument("--patients", type=int, default=4000, help="patients in the evaluation; by default 4000")
+    parser.add_argument("--cycles", type=int, default=6_000_000, help="cycles of treatment in training; by default 6000000")
+    parser.add_argument("--patients", type=int, default=10_000, help="patients in the evaluation; by default 10000")
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the results; by default runs")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     policy, page, screen = arguments.out / "maskable_ppo.onnx", arguments.out / "report.html", Console()
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as bar:
-        task = bar.add_task(f"training MaskablePPO for {arguments.steps:,} decisions", total=None)
-        engine, settings = make_engine("NSCLC", decide="events"), tomllib.loads(SETTINGS.read_text("utf-8"))["demo"]
-        settings["steps"] = arguments.steps
+        task = bar.add_task(f"training MaskablePPO for {arguments.cycles:,} cycles", total=None)
+        engine, settings = make_engine("NSCLC"), tomllib.loads(SETTINGS.read_text("utf-8"))["default"]["maskable_ppo"]
+        settings["cycles"] = arguments.cycles
         curve = train(engine, "maskable_ppo", settings, 0, policy, lambda _, done, of: bar.update(task, completed=done, total=of))
         other = bar.add_task(f"evaluating on {arguments.patients:,} patients", total=None)
         agents = {policy.name: str(policy), "random": "random", "guideline": "guideline"}

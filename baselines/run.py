@@ -111,7 +111,8 @@ def planned(names: list[str], algorithms: list[str] | None, seeds: int | None, t
             if algorithms and algorithm not in algorithms:
                 continue
             settings = {**table["default"].get(algorithm, {}), **table.get(found.id, {}).get(algorithm, {})}
-            count = (seeds or table["seeds"]["runs"]) if algorithm in TRAINED[found.kind] else 1
+            count = settings.pop("runs", table["seeds"]["runs"]) if algorithm in TRAINED[found.kind] else 1
+            count = min(count, seeds or count)
             runs += [Run(name, algorithm, seed, *patients, settings, tensorboard) for seed in range(count)]
     return runs
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onco_gym.evaluation import Interval
 from onco_gym.evaluation.statistics import bootstrap_interval, interquartile_mean, performance_profile, scores_over_seeds
-from onco_gym.evaluation.yardsticks import yardstick
+from onco_gym.evaluation.yardsticks import Yardstick, yardstick
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import make_engine
 from run import HERE, RUNS, environments
@@ -68,9 +68,10 @@ def read() -> dict[str, dict[str, list[dict[str, Any]]]]:
     return found
 
 
-def entries(algorithms: dict[str, list[dict[str, Any]]], reach: float = 1.0) -> list[Entry]:
+def entries(algorithms: dict[str, list[dict[str, Any]]], known: Yardstick | None) -> list[Entry]:
     """The entries of one environment, the best last. Intervals resample seeds and patients. Patients are the same for all."""
     returns = {name: [run["returns"] for run in runs] for name, runs in algorithms.items()}
+    reach = known.reach(float(np.mean(returns["random"])), float(np.mean(returns["guideline"]))) if known else 1.0
     scores = scores_over_seeds(returns, "random", "guideline", reach)
     rows = [Entry(name, runs, *scores[name]) for name, runs in algorithms.items()]
     return sorted(rows, key=lambda row: row.score.value)
@@ -163,8 +164,7 @@ def scored(found: Mapping[str, dict[str, list[dict[str, Any]]]]) -> dict[str, li
     plain = [name for name in environments("regimen") if name in found]
     every = {}
     for name in (*plain, *(name for name in found if name not in plain)):
-        known = yardstick(make_engine(name))
-        every[name] = entries(found[name], known.reach if known else 1.0)
+        every[name] = entries(found[name], yardstick(make_engine(name)))
     return every
 
 

@@ -117,6 +117,6 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
         return
     print(
         f"{engine.id}: random {found.random:.3f}, guideline {found.guideline:.3f}, planner {found.planner:.3f}; the planner "
-        f"gains {found.gain:.3f}; the score of the guideline is {100 / found.reach:.1f}"
+        f"gains {found.gain:.3f}; the score of the guideline is {100 / found.reach(found.random, found.guideline):.1f}"
     )
     wrote(yardstick_file(card))

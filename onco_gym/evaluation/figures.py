@@ -317,9 +317,9 @@ def summarise(
     n = len(runs)
     share = ratio_interval(runs.returns - random.returns, reference.returns - random.returns, seed=seed)
     measured = yardstick(engine)
-    name_of_best, reach = (PLANNER, measured.reach) if measured else (GUIDELINE, 1.0)
-    score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
     zero, hundred = float(random.returns.mean()), float(reference.returns.mean())
+    name_of_best, reach = (PLANNER, measured.reach(zero, hundred)) if measured and hundred > zero else (GUIDELINE, 1.0)
+    score = Interval(*(100 / reach * part for part in (share.value, share.low, share.high)))
     return Evaluation(
         agent=name,
         stamp=engine.stamp,

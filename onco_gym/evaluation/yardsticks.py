@@ -2,7 +2,8 @@
 
 The planner takes a good part of a second per patient, too long to evaluate it beside every agent. So its gain over the guideline
 is measured once for every shipped card and kept beside it, with the card's digest. There is no yardstick for other cards, changed
-cards, other reward weights, another horizon or another way to decide; 100 is then the guideline.
+cards, other reward weights or another horizon; 100 is then the guideline. The planner plans at decision points, whichever way the
+environment decides, so one yardstick serves both ways.
 """
 
 import functools
@@ -54,10 +55,9 @@ class Yardstick:
     planner: float
     gain: Interval
 
-    @property
-    def reach(self) -> float:
-        """The planner's gain over random play, relative to the guideline's gain over random play."""
-        return (self.planner - self.random) / (self.guideline - self.random)
+    def reach(self, random: float, guideline: float) -> float:
+        """The planner's gain over random play, relative to the guideline's, where those two have these mean returns."""
+        return 1 + self.gain.value / (guideline - random)
 
 
 def yardstick_file(card: str) -> Path:
@@ -70,8 +70,7 @@ def yardstick(engine: Engine) -> Yardstick | None:
     same = engine.horizon == engine.card.horizon_cycles and engine.weights == dict(card_weights(engine.card, None))
     if engine.kind.name != "regimen" or not same:
         return None
-    found = _shipped().get(digest(engine.card))
-    return found if found is not None and found.decide == engine.decide else None
+    return _shipped().get(digest(engine.card))
 
 
 @functools.cache

@@ -19,13 +19,15 @@ def test_on_every_card_the_planner_is_surely_better_than_the_guideline(card):
     value, low, high = found.gain
     assert 0 < low < value < high
     assert found.planner - found.guideline == pytest.approx(value, abs=1e-4)
-    assert found.reach > 1
+    assert found.reach(found.random, found.guideline) > 1
+    assert found.split == "test"
     assert found.patients >= 1000
 
 
 def test_a_yardstick_fits_one_card_its_weights_and_its_horizon():
     engine = make_engine("nsclc")
     assert yardstick(engine) is not None
+    assert yardstick(make_engine("nsclc", decide="cycles")) == yardstick(engine)
     assert yardstick(make_engine("nsclc", horizon=10)) is None
     assert yardstick(make_engine("nsclc", weights={"carbon": -1.0})) is None
     assert yardstick(make_engine("nsclc", kind="dose")) is None
