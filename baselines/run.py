@@ -30,7 +30,6 @@ from onco_gym.foundation.workers import WORKERS, spread
 from onco_gym.interfaces import registry
 from onco_gym.interfaces.decisions import LONGEST
 from onco_gym.interfaces.engine import Engine, make_engine
-from onco_gym.interfaces.registry import DECIDE
 from onco_gym.version import __version__
 from train import train
 
@@ -79,12 +78,13 @@ class Run:
 
     def engine(self) -> Engine:
         """The environment, with decisions where the policy is trained to make them."""
-        return make_engine(self.environment, decide=self.settings.get("decide", DECIDE[0]))
+        return make_engine(self.environment, decide=self.settings.get("decide"))
 
     def stamp(self) -> str:
         """A hash of everything that the result depends on: settings, patients, and the card of the engine's own stamp."""
         stamp = self.engine().on("test").stamp
-        content = [self.settings, self.patients, self.first_patient, stamp.card_digest, stamp.cohort_digest, LONGEST]
+        patients = self.patients, self.first_patient, stamp.card_digest, stamp.cohort_digest
+        content = [self.settings, *patients, stamp.decide, LONGEST]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def kept(self) -> dict[str, Any]:

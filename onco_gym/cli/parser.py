@@ -111,11 +111,11 @@ class Parser(argparse.ArgumentParser):
         self.add_seed("the same patients and the same chance")
         text = "which patients; nobody is in two splits; by default test"
         self.add_argument("--split", choices=("train", "validation", "test"), default="test", help=text)
-        self.add_decide("when the agent decides: at decision points (events, the default) or in every cycle (cycles)")
+        self.add_decide("when the agent decides: at decision points (events) or in every cycle (cycles, the default for doses)")
 
     def add_decide(self, about: str) -> None:
         """Add when an agent decides."""
-        self.add_argument("--decide", choices=DECIDE, default=DECIDE[0], help=about)
+        self.add_argument("--decide", choices=DECIDE, help=about)
 
     def add_out(self, metavar: str, about: str, *endings: str, required: bool = True) -> None:
         """Add the file that is the result of the command."""

@@ -52,7 +52,8 @@ def verify_command(arguments: argparse.Namespace) -> None:
         engine = engine_of(arguments.episodes, arguments.env)
         kept = onco_gym.read_record(arguments.episodes, engine)
         agent = onco_gym.load_agent(engine, arguments.agent, kept.seed or 0) if arguments.agent else None
-        found = onco_gym.verify(engine.deciding(arguments.decide), kept, agent, seed=arguments.seed, progress=progress)
+        decides = engine.deciding(arguments.decide or "events")
+        found = onco_gym.verify(decides, kept, agent, seed=arguments.seed, progress=progress)
         if arguments.html:
             progress("drawing", 0, 0)
             write_report(arguments.html, engine, found)

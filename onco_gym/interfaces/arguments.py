@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onco_gym.cards import Card
-from onco_gym.interfaces.registry import DECIDE
+from onco_gym.interfaces.registry import DECIDE, KINDS
 from onco_gym.patients import SPLITS
 from onco_gym.rewards import TERMS, card_weights
 from onco_gym.simulator.chance import SEALED
@@ -68,10 +68,13 @@ def check_secret(secret: Any) -> None:
         raise EngineError(f"secret is of type {type(secret).__name__}, expected {4 * SEALED} bytes")
 
 
-def check_decide(decide: Any) -> None:
-    """Check that ``decide`` is a way to decide."""
+def checked_decide(decide: Any, kind: str) -> str:
+    """``decide``, or how this kind of environment decides if it is not said."""
+    if decide is None:
+        return KINDS[kind].decide
     if decide not in DECIDE:
         raise EngineError(f"decide is {decide!r}, expected one of {', '.join(DECIDE)}")
+    return str(decide)
 
 
 def checked_seed(seed: Any) -> int:

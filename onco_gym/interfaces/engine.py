@@ -19,7 +19,7 @@ from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
 from onco_gym.interfaces.arguments import (
     EngineError,
-    check_decide,
+    checked_decide,
     check_secret,
     check_split,
     checked_horizon,
@@ -29,7 +29,7 @@ from onco_gym.interfaces.arguments import (
 from onco_gym.interfaces.decisions import LONGEST, is_decision_point
 from onco_gym.interfaces.kinds import Encounter, Kind
 from onco_gym.interfaces.origins import Origin, Seat, seeds_from
-from onco_gym.interfaces.registry import DECIDE, KINDS, environment_id, find_environment
+from onco_gym.interfaces.registry import KINDS, environment_id, find_environment
 from onco_gym.interfaces.stamp import Stamp
 from onco_gym.knowledge.panel import Hearing, Panel
 from onco_gym.patients import Cohort, Generator, default_generator, draw_split, read_cohort
@@ -131,7 +131,7 @@ class Engine:
         generator: Generator | None = None,
         split: str = "train",
         secret: bytes | None = None,
-        decide: str = DECIDE[0],
+        decide: str = "events",
     ) -> None:
         self._made_from: dict[str, Any] = {
             **{"environment": card, "cohort": cohort, "weights": dict(weights), "horizon": horizon, "kind": kind},
@@ -528,7 +528,7 @@ def make_engine(
     generator: Generator | None = None,
     split: str = "train",
     secret: bytes | None = None,
-    decide: str = DECIDE[0],
+    decide: str | None = None,
 ) -> Engine:
     """The engine behind an environment; see :class:`Engine`. Without a cohort of their own, equal engines are shared.
 
@@ -543,7 +543,7 @@ def make_engine(
         generator: draws patients; by default the card's causal graph.
         split: ``"train"``, ``"validation"`` or ``"test"``: nobody is in two of them.
         secret: 32 bytes that patients and chance are drawn with, if nobody is to foresee them; see docs/episodes.md.
-        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle, the default for doses.
 
     Raises:
         EngineError: for arguments that make no sense. Cards, cohorts and ids raise errors of their own.
@@ -556,7 +556,7 @@ def make_engine(
     blended, length = checked_weights(loaded, weights), checked_horizon(loaded, horizon)
     computed = checked_terms(terms)
     check_split(split)
-    check_decide(decide)
+    decide = checked_decide(decide, kind)
     check_secret(secret)
     if cohort is None and generator is None and secret is None:
         shared = _family(loaded, tuple(sorted(blended.items())), length, kind, computed, decide)

@@ -9,7 +9,7 @@ from onco_gym.cards.folder import card_files, card_id
 from onco_gym.foundation.words import did_you_mean
 
 DECIDE = ("events", "cycles")
-"""When an agent decides; the first is the default. See :mod:`onco_gym.interfaces.decisions`."""
+"""When an agent decides: at decision points (:mod:`onco_gym.interfaces.decisions`), or in every cycle."""
 NAMESPACE = "onco_gym"
 OWN_CARD = "Card"
 """Stands for the card's name in ids that need a card of your own."""
@@ -23,21 +23,23 @@ class KindEntry:
         name: as ``kind=`` takes it.
         suffix: what follows the card's name in an id.
         action: what an action is, for tables; ``{regimens}`` stands for their number.
+        decide: when an agent decides, if it is not said. Doses are set in every cycle.
         entry_point: ``module:class`` of the :class:`onco_gym.interfaces.kinds.Kind`.
     """
 
     name: str
     suffix: str
     action: str
+    decide: str
     entry_point: str
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        KindEntry("regimen", "", "one of {regimens} regimens", "onco_gym.interfaces.kinds:Regimens"),
-        KindEntry("dose", "-Dose", "an intensity per regimen", "onco_gym.interfaces.dosing:Dosing"),
-        KindEntry("workflow", "-Workflow", "tests, evidence, regimen, next visit", "onco_gym.interfaces.workflow:Workflow"),
+        KindEntry("regimen", "", "one of {regimens} regimens", "events", "onco_gym.interfaces.kinds:Regimens"),
+        KindEntry("dose", "-Dose", "an intensity per regimen", "cycles", "onco_gym.interfaces.dosing:Dosing"),
+        KindEntry("workflow", "-Workflow", "tests, evidence, regimen, next visit", "events", "onco_gym.interfaces.workflow:Workflow"),
     )
 }
 """Every kind of environment by its name."""

@@ -22,7 +22,6 @@ from onco_gym.interfaces.engine import Engine, Outcome, Tallied, make_engine
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.interfaces.origins import Seat, key_words, stream_of
 from onco_gym.interfaces.packing import Layout
-from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.render import Snapshot, chart, picture, png, show
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.patients import Cohort
@@ -55,7 +54,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         terms: reward terms to compute; by default all. The others are 0.
         split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
         secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
-        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle, the default for doses.
         render_mode: ``"ansi"`` (a patient chart), ``"rgb_array"`` or ``"human"`` (a picture of the journey).
     """
 
@@ -71,7 +70,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         terms: Collection[str] | None = None,
         split: str = "train",
         secret: bytes | None = None,
-        decide: str = DECIDE[0],
+        decide: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:

@@ -18,7 +18,6 @@ from onco_gym.cards.scenarios import Field
 from onco_gym.interfaces.arguments import EngineError, checked_seed
 from onco_gym.interfaces.engine import FIGURES, Engine, Tallied, at_once, batch_first, make_engine
 from onco_gym.interfaces.origins import Seat, seeds_from
-from onco_gym.interfaces.registry import DECIDE
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
 from onco_gym.rewards import TERMS, Tally
@@ -111,7 +110,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         terms: reward terms to compute; by default all. The others are 0.
         split: ``"train"``, ``"validation"`` or ``"test"``; nobody is in two of them.
         secret: 32 bytes, if nobody is to foresee patients and chance; see :func:`onco_gym.make_engine`.
-        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle.
+        decide: ``"events"``: a step lasts until the next decision point; ``"cycles"``: it is one cycle, the default for doses.
         max_episode_steps: the name that ``gym.make_vec`` uses for ``horizon``.
     """
 
@@ -128,7 +127,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         terms: Collection[str] | None = None,
         split: str = "train",
         secret: bytes | None = None,
-        decide: str = DECIDE[0],
+        decide: str | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
