@@ -1,10 +1,9 @@
 """The planner: tries each regimen on simulated look-alikes of the patient and chooses the best.
 
 The look-alikes are a cloud of simulated patients (:mod:`onco_gym.agents.belief`) with the same history as the real one. Every
-regimen that can be given now is tried on all of them with the same chance. It is given until progression; then a base policy
-decides to the end of the horizon. The base policy is a learned one that is kept beside a shipped card, and the guideline's first
-choices for any other card. The value is the environment's own reward without the fairness term, which does not belong to a single
-patient. If no regimen is surely better, the planner does what the base policy would do.
+regimen that can be given now is tried on all of them with the same chance. It is given until progression; then the guideline's
+first choices follow to the end of the horizon. The value is the environment's own reward without the fairness term, which does
+not belong to a single patient. If no regimen is surely better, the planner does what the guideline says.
 
 The planner plans again when there is something to decide: at the first visit, at progression, when a test result arrives, or when
 a regimen can no longer be given. It does not reconsider a line that works at every scan: the estimates are noisy, and with many
@@ -20,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.belief import Cloud
-from onco_gym.agents.ppo import Layers, PpoAgent, forward
 from onco_gym.agents.protocol import AgentError
-from onco_gym.interfaces.decisions import LONGEST, is_decision_point
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import Hearing
 from onco_gym.rewards import blend
@@ -36,10 +33,9 @@ class PlannerAgent:
 
     Args:
         engine: the environment; its actions must be regimens.
-        base: the base policy; None for the guideline's first choices.
         cloud: simulated patients for each real one.
         tried: how many of them regimens are tried on: first for all regimens, then for the best :data:`FINALISTS`.
-        sure: how many standard errors better a regimen must be to replace the base policy's choice.
+        sure: how many standard errors better a regimen must be to replace the guideline's choice.
         seed: the same seed gives the same plans.
     """
 
@@ -48,7 +44,6 @@ class PlannerAgent:
     def __init__(
         self,
         engine: Engine,
-        base: PpoAgent | None = None,
         cloud: int = 96,
         tried: tuple[int, int] = (16, 96),
         sure: float = 1.0,
@@ -56,8 +51,7 @@ class PlannerAgent:
     ) -> None:
         if engine.kind.name != "regimen":
             raise AgentError(f"the planner needs an environment whose actions are regimens, and {engine.id} is not one")
-        self._engine, self._base, self._tried, self._sure = engine, base, tried, sure
-        self._layers: Layers | None = None if base is None else jax.tree.map(jnp.asarray, base.layers)
+        self._engine, self._tried, self._sure = engine, tried, sure
         self._cloud = Cloud(engine, cloud, seed)
         self._known: NDArray[np.bool_] | None = None
 
@@ -69,8 +63,7 @@ class PlannerAgent:
         self._known = known
         can = mask[np.arange(len(mask)), np.maximum(seen.treatment, 0)] & (seen.treatment >= 0)
         steady = can & (seen.progressed < 0.5) & (seen.last == seen.treatment) & ~np.asarray(learned)
-        choice = self._guided(mask) if self._base is None else self._base.act(observation, mask)
-        return np.where(steady, seen.treatment, self._planned(mask, choice, np.flatnonzero(~steady)))
+        return np.where(steady, seen.treatment, self._planned(mask, self._guided(mask), np.flatnonzero(~steady)))
 
     def _guided(self, mask: NDArray[np.bool_]) -> NDArray[np.int32]:
         """(n,) the guideline's first choice; a drug holiday where it cannot be given."""
@@ -107,13 +100,13 @@ class PlannerAgent:
             some = np.resize(np.arange(start, min(start + at_once, len(patient))), at_once)  # one shape, one compilation
             rows = (patient[some, None] * size + picked).astype(np.int32).reshape(-1)
             first = np.repeat(regimen[some], tried).astype(np.int32)
-            found = np.asarray(_tried(self._engine, self._layers, self._cloud.journey, rows, first)).reshape(at_once, tried)
+            found = np.asarray(_tried(self._engine, self._cloud.journey, rows, first)).reshape(at_once, tried)
             values[patient[some], regimen[some]] = found
         return values
 
 
 FINALISTS = 4
-"""Regimens that are tried on more patients, including the base policy's choice."""
+"""Regimens that are tried on more patients, including the guideline's choice."""
 LANES = 2048
 """Journeys simulated at once."""
 
@@ -136,15 +129,12 @@ class _Trial(NamedTuple):
 
     journey: Journey
     on: jax.Array  # (n,) bool: still on the regimen being tried
-    plan: jax.Array  # (n,) int32 the regimen of the last cycle
-    since: jax.Array  # (n,) cycles since the last decision
-    due: jax.Array  # (n,) bool: there is something to decide
     value: jax.Array  # (n,)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _tried(engine: Engine, base: Layers | None, journey: Journey, rows: jax.Array, first: jax.Array) -> jax.Array:
-    """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,), followed by the policy ``base``."""
+def _tried(engine: Engine, journey: Journey, rows: jax.Array, first: jax.Array) -> jax.Array:
+    """(n,) the value of the regimens ``first`` (n,) for the journeys ``rows`` (n,), followed by the guideline."""
     scenario, params = engine.scenario, engine.params
     one = jax.tree.map(lambda x: jnp.take(x, rows, axis=-1), journey)
     # The same chance for every regimen, but not the chance that the cloud has already lived through.
@@ -153,33 +143,15 @@ def _tried(engine: Engine, base: Layers | None, journey: Journey, rows: jax.Arra
     def cycle(trial: _Trial) -> _Trial:
         journey = trial.journey
         guided, hearing = usual(engine, journey)
-        otherwise, waits = (guided, jnp.zeros_like(trial.due)) if base is None else _chosen(engine, base, trial)
-        plan = jnp.where(trial.on, first, otherwise)
-        after, events = step(scenario, params, journey, plan, draw=Weighed)
+        after, events = step(scenario, params, journey, jnp.where(trial.on, first, guided), draw=Weighed)
         gained = blend(engine.weights, engine.personal(hearing, journey, after, events)[0])
         gained = jnp.where(journey.state.cycle < engine.horizon, gained, 0.0)
         on = trial.on & ((first == scenario.supportive) | ((after.state.progressed < 0.5) & (first != scenario.holiday)))
-        since = jnp.where(trial.due, 1, trial.since + 1)
-        news = is_decision_point(params, journey.state, after.state, plan) | (since >= LONGEST)
-        return _Trial(after, on, plan, since, ~on & (news | trial.on | waits), trial.value + gained)
+        return _Trial(after, on, trial.value + gained)
 
     def goes_on(trial: _Trial) -> jax.Array:
         state = trial.journey.state
         return jnp.any((state.cycle < engine.horizon) & (state.alive > 0.02))
 
-    yes, zero = jnp.ones(first.shape, bool), jnp.zeros(first.shape, jnp.int32)
-    start = _Trial(one, yes, first, zero, ~yes, jnp.zeros(first.shape))
+    start = _Trial(one, jnp.ones(first.shape, bool), jnp.zeros(first.shape))
     return jax.lax.while_loop(goes_on, cycle, start).value
-
-
-def _chosen(engine: Engine, base: Layers, trial: _Trial) -> tuple[jax.Array, jax.Array]:
-    """((n,) the base policy's decisions where there is something to decide and else the plan, (n,) bool who has to wait).
-
-    Few journeys have something to decide in a cycle. Only they are looked at, half of all at the most.
-    """
-    n = len(trial.due)
-    where = jnp.nonzero(trial.due, size=n // 2, fill_value=n)[0]
-    some = jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), trial.journey)
-    seen, mask = engine.look(engine.kind.begin(engine, some))
-    best = jnp.argmax(jnp.where(mask.T, forward(base, seen.T), -jnp.inf), 1).astype(jnp.int32)
-    return trial.plan.at[where].set(best, mode="drop"), trial.due.at[where].set(False, mode="drop")

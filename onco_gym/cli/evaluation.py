@@ -106,7 +106,7 @@ def yardstick_command(arguments: argparse.Namespace) -> None:
         from onco_gym.evaluation.yardsticks import measure, write_yardstick, yardstick_file
         from onco_gym.verification.amortised import network_file, train, write_network
 
-        engine = onco_gym.make_engine(card, split="test")
+        engine = onco_gym.make_engine(card, split="test", decide="cycles")
         if arguments.network:
             write_network(network_file(card), train(engine, progress=progress))
         else:

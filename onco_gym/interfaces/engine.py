@@ -19,9 +19,9 @@ from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
 from onco_gym.interfaces.arguments import (
     EngineError,
-    checked_decide,
     check_secret,
     check_split,
+    checked_decide,
     checked_horizon,
     checked_terms,
     checked_weights,

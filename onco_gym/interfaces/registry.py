@@ -39,7 +39,9 @@ KINDS = {
     for kind in (
         KindEntry("regimen", "", "one of {regimens} regimens", "events", "onco_gym.interfaces.kinds:Regimens"),
         KindEntry("dose", "-Dose", "an intensity per regimen", "cycles", "onco_gym.interfaces.dosing:Dosing"),
-        KindEntry("workflow", "-Workflow", "tests, evidence, regimen, next visit", "events", "onco_gym.interfaces.workflow:Workflow"),
+        KindEntry(
+            "workflow", "-Workflow", "tests, evidence, regimen, next visit", "events", "onco_gym.interfaces.workflow:Workflow"
+        ),
     )
 }
 """Every kind of environment by its name."""

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: one patient, one decision per cycle."""
+"""The Gymnasium environment: one patient, one decision per step."""
 
 import copy
 import os

@@ -67,7 +67,7 @@ def test_most_first_choices_are_the_guidelines(played):
     first = GuidelineAgent(engine.card).act(*seen[0])
     assert 0.70 <= (episodes.actions[0] == first).mean() <= 0.90
     verdicts = episodes.verdicts[episodes.verdicts >= 0]
-    assert (verdicts >= 3).mean() > 0.9  # most visits only go on with what was begun
+    assert (verdicts >= 3).mean() > 0.8
     assert (verdicts == 0).mean() < 0.01
 
 

@@ -17,7 +17,7 @@ from onco_gym.simulator.observation import diameter, observe
 
 @pytest.fixture(scope="module")
 def engine():
-    return make_engine("melanoma", horizon=15)
+    return make_engine("melanoma", horizon=15, decide="cycles")
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_every_baseline_has_its_settings():
     runs = run.planned(environments, None, None)
     assert {one.algorithm for one in runs} == names(run.UNTRAINED, "regimen") | names(run.TRAINED, "regimen")
     assert all(one.settings for one in runs if one.trained)
-    assert sum(one.algorithm == "ppo" for one in runs) >= 5 * len(environments)
+    assert sum(one.algorithm == "maskable_ppo" for one in runs) >= 5 * len(environments)
     assert set(table.NAMES) == names(run.UNTRAINED) | names(run.TRAINED)
     doses = run.planned(["NSCLC-Dose-v0"], None, 5)
     assert {one.algorithm for one in doses} == {"random", "constant", "guideline", "sac"}

@@ -62,7 +62,7 @@ def test_show_one_section_or_the_citation(command):
 def test_play_by_hand(printed, monkeypatch, type_in):
     type_in("2\n99\nhello\n\nq\n")
     said = printed("play", "NSCLC", "--seed", 7)
-    assert [int(week) for week in re.findall(r"cancer, week (\d+)", said)] == [0, 3, 6]
+    assert [int(week) for week in re.findall(r"cancer, week (\d+)", said)] == [0, 3, 12]
     assert "'99' is not one of the numbers above" in said
     assert "'hello' is not one of the numbers above" in said
     assert "Osimertinib 80 mg daily" in said

@@ -130,7 +130,7 @@ def test_nothing_is_compiled_after_the_first_steps(decide):
 
 
 def test_all_episodes_ending_at_once():
-    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3, terms=("outcome",))
+    vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3, terms=("outcome",), decide="cycles")
     vector.reset(seed=0)
     for _ in range(2):
         vector.step(np.zeros(300, int))

@@ -110,7 +110,7 @@ def test_twins_go_on_as_long_as_their_patients():
 
 
 def test_what_is_not_known_is_refused():
-    with pytest.raises(EngineError, match="decide is 'days', expected one of cycles, events"):
+    with pytest.raises(EngineError, match="decide is 'days', expected one of events, cycles"):
         make_engine("nsclc", decide="days")
 
 

@@ -29,7 +29,9 @@ SEEDS = st.integers(0, 2**32 - 1)
 @functools.lru_cache
 def make(name, kind="dose"):
     card = load_card(name)
-    return make_engine(card, cohort=CausalGenerator(card).sample(1024, seed=3), kind=kind, terms=("outcome", "carbon"))
+    return make_engine(
+        card, cohort=CausalGenerator(card).sample(1024, seed=3), kind=kind, terms=("outcome", "carbon"), decide="cycles"
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -143,7 +143,7 @@ def test_a_stamp_tells_engines_apart_and_reads_itself_back():
         "horizon": make_engine("nsclc", horizon=7),
         "weights": make_engine("nsclc", weights={"carbon": 0.3}, **SHORT),
         "split": make_engine("nsclc", split="test", **SHORT),
-        "decide": make_engine("nsclc", decide="events", **SHORT),
+        "decide": make_engine("nsclc", decide="cycles", **SHORT),
         "cohort_digest": make_engine("nsclc", og.CausalGenerator(og.load_card("nsclc")).sample(50, seed=9), **SHORT),
         "environment": make_engine("nsclc", kind="dose", **SHORT),
         "terms": make_engine("nsclc", terms=("outcome",), **SHORT),

@@ -33,7 +33,7 @@ TESTING = ("indicated", "never", "everything")
 @functools.cache
 def clinic():
     """The engine of NSCLC, and its compiled step; nothing is donated, so that a visit can be played twice."""
-    engine = make_engine("nsclc", kind="workflow")
+    engine = make_engine("nsclc", kind="workflow", decide="cycles")
 
     @jax.jit
     def step(encounter, tally, action):

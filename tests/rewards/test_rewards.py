@@ -390,7 +390,7 @@ def test_what_is_given_agrees_with_what_was_best():
 
 
 def test_terms_that_are_not_wanted_are_zero():
-    env = gym.make("onco_gym/NSCLC-v0", terms=("outcome",))
+    env = gym.make("onco_gym/NSCLC-v0", terms=("outcome",), decide="cycles")
     env.reset(seed=1)
     for _ in range(3):
         _, reward, _, _, info = env.step(env.unwrapped.action_names.index("docetaxel"))
@@ -457,10 +457,10 @@ def test_the_tally_of_an_environment_begins_anew_with_a_seed():
 
 def test_linear_reward_of_mo_gymnasium():
     mo_gymnasium = pytest.importorskip("mo_gymnasium")
-    vector = mo_gymnasium.make("onco_gym/mo-NSCLC-v0")
+    vector = mo_gymnasium.make("onco_gym/mo-NSCLC-v0", decide="cycles")
     weights = card_weights(vector.unwrapped.engine.card)
     env = mo_gymnasium.wrappers.LinearReward(vector, weight=np.array([weights[name] for name in TERMS]))
-    plain = gym.make("onco_gym/NSCLC-v0")
+    plain = gym.make("onco_gym/NSCLC-v0", decide="cycles")
     env.reset(seed=5), plain.reset(seed=5)
     over = False
     while not over:

@@ -34,7 +34,7 @@ QUICK = Effort(lines=2, islands=2, draws=1, moves=40, rounds=3)
 
 @pytest.fixture(scope="module")
 def engine():
-    return make_engine("melanoma", horizon=10)
+    return make_engine("melanoma", horizon=10, decide="cycles")
 
 
 @pytest.fixture(scope="module")
@@ -376,8 +376,8 @@ def test_any_patients_can_be_recorded_and_verified(engine, kept, tmp_path):
 def test_a_record_of_another_engine_or_cohort_is_refused(engine, kept, path):
     """What else can differ, tests/agents/test_scripts.py checks."""
     for other, said in (
-        (make_engine("melanoma", horizon=9), "horizon"),
-        (make_engine("melanoma", engine.generator.sample(50, seed=3), horizon=10), "split"),
+        (make_engine("melanoma", horizon=9, decide="cycles"), "horizon"),
+        (make_engine("melanoma", engine.generator.sample(50, seed=3), horizon=10, decide="cycles"), "split"),
     ):
         refuses(EpisodesError, said, read_record, path, other)
         refuses(StampError, said, verify, other, kept)
