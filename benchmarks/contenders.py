@@ -19,10 +19,11 @@ from onco_gym.simulator.chance import mix
 N = 4096  # environments in the comparison with gymnax
 SCAN_STEPS = 64  # per call; fewer if there are more than N environments, to keep calls short
 OURS_SINGLE, OURS_VECTOR, OURS_SCAN = "onco_gym single", f"onco_gym vector x{N:,}", f"onco_gym scan x{N:,}"
+MANY_VECTOR, MANY_SCAN = "onco_gym vector x65,536", "onco_gym scan x65,536"
 ALL_SINGLE, ALL_VECTOR, ALL_SCAN = (f"{name}, four terms" for name in (OURS_SINGLE, OURS_VECTOR, OURS_SCAN))
 ICU, CARTPOLE, CARTPOLE_VECTOR = "ICU-Sepsis single", "CartPole single", "CartPole vector x1,024"
 GYMNAX = f"gymnax CartPole scan x{N:,}"
-JUDGED = OURS_SINGLE, ALL_SINGLE, ICU, OURS_VECTOR, ALL_VECTOR, OURS_SCAN, ALL_SCAN, GYMNAX
+JUDGED = OURS_SINGLE, ALL_SINGLE, ICU, OURS_VECTOR, MANY_VECTOR, ALL_VECTOR, OURS_SCAN, MANY_SCAN, ALL_SCAN, GYMNAX
 """Those that are compared, next to each other."""
 
 

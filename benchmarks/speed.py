@@ -31,7 +31,8 @@ from onco_gym.version import __version__
 from peers import gymnax_cartpole, icu_sepsis
 from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, judge, plot, show
 
-ALONE = {"terms": ("outcome",)}  # one reward, like the peers; without the guideline, fairness and carbon terms
+EVERY: dict[str, Any] = {"decide": "cycles"}  # a step is a cycle; at decision points it would be several
+ALONE: dict[str, Any] = {**EVERY, "terms": ("outcome",)}  # one reward, like the peers; no guideline, fairness or carbon terms
 SECONDS = 0.2  # minimum per contender and round
 
 
@@ -56,13 +57,13 @@ def run(plan: Plan, gymnax_python: str | None, console: Console) -> Result:
     memory = []
     for num_envs in watched(plan.memory_sizes, "memory"):
         memory.append(fresh(MEMORY, num_envs, COMPILE_STEPS if num_envs == COMPILE_SIZE else plan.memory_steps))
-    engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc")  # the engines that the environments share
+    engine, every = make_engine("nsclc", **ALONE), make_engine("nsclc", **EVERY)  # the engines that the environments share
     about: dict[str, Any] = {}
     with contextlib.ExitStack() as closing:
         to_make: list[tuple[Any, ...]] = [
             (single, contenders.OURS_SINGLE, ENV_ID, ALONE),
-            (single, contenders.ALL_SINGLE, ENV_ID),
-            (vector, contenders.ALL_VECTOR, ENV_ID, N),
+            (single, contenders.ALL_SINGLE, ENV_ID, EVERY),
+            (vector, contenders.ALL_VECTOR, ENV_ID, N, EVERY),
             (scan, contenders.ALL_SCAN, every, N),
             (icu_sepsis,),
             (single, contenders.CARTPOLE, "CartPole-v1"),

@@ -62,7 +62,9 @@ def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
         (contenders.OURS_SINGLE, contenders.ICU),
         (contenders.OURS_SINGLE, contenders.CARTPOLE),
         (contenders.OURS_VECTOR, contenders.CARTPOLE_VECTOR),
-        (contenders.OURS_SCAN, contenders.OURS_VECTOR),
+        (contenders.OURS_VECTOR, contenders.OURS_SCAN),
+        (contenders.MANY_VECTOR, contenders.OURS_VECTOR),
+        (contenders.MANY_SCAN, contenders.OURS_SCAN),
         (contenders.ALL_VECTOR, contenders.OURS_VECTOR),
         (contenders.ALL_SCAN, contenders.OURS_SCAN),
         (contenders.ALL_SINGLE, contenders.OURS_SINGLE),
@@ -81,18 +83,21 @@ def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
         return Target(name, f"< {limit:g} {unit}", f"{value:.2f} {unit}", value < limit, note)
 
     by_size = {row["envs"]: row for row in result.memory}
-    peak, compiled = by_size[65_536]["peak"], by_size[COMPILE_SIZE]["step_compiled"]
+    peak, compiled = by_size[65_536]["peak"], by_size[COMPILE_SIZE]["compiled_late"]
+    begun = result.startup["make_reset"] + result.startup["step"]
     patient, cartpole = result.numbers["journey"] or 0, result.numbers["cartpole"] or 1
     thrice = "fresh process, median of 3"
     targets = [
-        at_least(ratios[0], 20),
+        at_least(ratios[0], 25),
         at_least(ratios[1], 0.4),
         at_least(ratios[2], 0.5),
-        at_least(ratios[6], 0.65),
+        at_least(ratios[5], 0.6),
+        at_least(ratios[6], 1),
+        at_least(ratios[7], 1),
         below("memory of 65,536 environments", peak and peak / 1e9, 2, "GB", "fresh process, peak resident"),
-        Target("step compiled", "once", f"{compiled}x", compiled == 1, f"fresh process, {COMPILE_STEPS} steps x{COMPILE_SIZE:,}"),
+        Target("compiled after step 3", "0", str(compiled), compiled == 0, f"fresh process, {COMPILE_STEPS} steps x{COMPILE_SIZE:,}"),
         below("import onco_gym", result.startup["import"], 0.5, "s", thrice),
-        below("gym.make + first reset", result.startup["make_reset"], 5, "s", thrice),
+        below("gym.make, first reset, first step", begun, 5, "s", thrice),
         Target("patient / CartPole", ">= 20x", f"{patient / cartpole:.1f}x", patient >= 20 * cartpole, f"{patient} / {cartpole}"),
     ]
     return ratios, targets

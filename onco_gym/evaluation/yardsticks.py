@@ -1,9 +1,9 @@
 """Yardsticks: the planner's mean return, which is 100 of the score.
 
-The planner takes a good part of a second per patient, too long to evaluate it beside every agent. So its gain over the guideline
-is measured once for every shipped card and kept beside it, with the card's digest. There is no yardstick for other cards, changed
-cards, other reward weights or another horizon; 100 is then the guideline. One yardstick serves both ways to decide: it is measured
-with ``decide="cycles"``, where the planner does best, because it can end a drug holiday at any visit.
+The planner takes a good part of a second per patient, too long to evaluate it beside every agent. So its gain over the
+guideline is measured once for every shipped card and kept beside it, with the card's digest. There is no yardstick for other
+cards, changed cards, other reward weights or another horizon; 100 is then the guideline. One yardstick serves both ways to
+decide: it is measured with ``decide="cycles"``, where the planner does best, because it can end a drug holiday at any visit.
 """
 
 import functools

@@ -214,6 +214,11 @@ class Engine:
         return environment_id(self.card.id, self.kind.name)
 
     @property
+    def judges(self) -> bool:
+        """Whether the panel judges every decision, as the guideline and fairness terms need."""
+        return bool(self.terms & {"guideline", "fairness"})
+
+    @property
     def key_size(self) -> int:
         """Words in the keys of its episodes."""
         return OPEN if self._secret is None else SEALED
@@ -268,7 +273,7 @@ class Engine:
         after, events = step(self.scenario, self.params, journey, decision, orders=orders)
         given = after.state.last
         said, surprise = self.unjudged(given)
-        if self.terms & {"guideline", "fairness"}:
+        if self.judges:
             # A pause is judged as a pause, even while what is left of the drug still acts.
             judged = given if orders.dose is None else jnp.where(orders.dose > 0, given, self.scenario.holiday)
             said = verdict(self.panel, self.hear(journey), judged)
@@ -464,11 +469,11 @@ class Engine:
         where = _places(ended)
         last, last_mask = self.look(jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), after))
         after, seat = self._replace_ended(pool, after, seat, ended, len(where))
-        said, judged = outcome.verdict, bool(self.terms & {"guideline", "fairness"})
+        said = outcome.verdict
         rows = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, outcome.cycles]
         rows += [outcome.carbon_kg, outcome.cost, said.code, said.share, *outcome.terms]
         figures = jnp.stack([row.astype(jnp.float32) for row in rows])
-        options = said.options if judged else said.options[:0]
+        options = said.options if self.judges else said.options[:0]
         return after, tally, seat, Moved(*self.look(after), figures, options, last.T, last_mask.T)
 
     def nobody(self, n: int) -> Encounter:
@@ -496,12 +501,6 @@ class Tallied:
 def _places(ended: jax.Array) -> jax.Array:
     """(some,) the places of the first of those who ``ended`` (n,); past the end where there are no more."""
     return jnp.nonzero(ended, size=at_once(len(ended)), fill_value=len(ended))[0]
-
-
-@jax.jit
-def batch_first(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """Arrays with their axes exchanged. As a part of a larger function, XLA would compute every number out of order."""
-    return tuple(array.T for array in arrays)
 
 
 def at_once(n: int) -> int:

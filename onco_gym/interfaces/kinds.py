@@ -142,8 +142,8 @@ class Regimens(Plain):
         values, expected = np.asarray(actions), () if n is None else (n,)
         if values.shape != expected or values.dtype.kind not in "iu":
             raise InvalidAction(f"the action is {_shown(actions)}, expected whole numbers of shape {expected}")
-        wrong = (values < 0) | (values >= self.mask_size)
-        if wrong.any():
+        if values.size and (values.min() < 0 or values.max() >= self.mask_size):
+            wrong = (values < 0) | (values >= self.mask_size)
             raise InvalidAction(f"action {values[wrong].flat[0]} is not a regimen: expected 0..{self.mask_size - 1}")
         return values.astype(np.int32)
 

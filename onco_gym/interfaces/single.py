@@ -222,9 +222,10 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
         given, code, share, carbon_kg, cost, _, cycles, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
         begun = given >= 0
-        options = np.flatnonzero(values[self._compiled.options :] > 0.5)
+        flags = values[self._compiled.mask :] > 0.5
+        allowed = self._compiled.options - self._compiled.mask
         return {
-            "action_mask": self._mask(values),
+            "action_mask": flags[:allowed],
             "reward_terms": dict(zip(TERMS, terms, strict=True)),
             "carbon_kg": carbon_kg,
             "cost_usd": cost,
@@ -232,7 +233,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
             "guideline": {
                 "verdict": VERDICTS[int(code)] if begun else None,
                 "share": share if begun else None,
-                "best": [self.action_names[index] for index in options],
+                "best": [self.action_names[index] for index in np.flatnonzero(flags[allowed:])],
             },
             "given": self.action_names[int(given)] if begun else None,
         }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
 from onco_gym.interfaces.arguments import EngineError, checked_seed
-from onco_gym.interfaces.engine import FIGURES, Engine, Tallied, at_once, batch_first, make_engine
+from onco_gym.interfaces.engine import FIGURES, Engine, Moved, Tallied, at_once, make_engine
 from onco_gym.interfaces.origins import Seat, seeds_from
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
@@ -25,6 +25,7 @@ from onco_gym.rewards import TERMS, Tally
 Batch = NDArray[Any]
 TILE = 4096
 """Most environments that are stepped together."""
+_ENDS = [FIGURES.index("terminated"), FIGURES.index("truncated")]
 
 
 class Last(NamedTuple):
@@ -64,12 +65,11 @@ class _Tile:
             seen[where], mask[where], options[where] = found
         return seen, mask, options
 
-    def step(self, tally: Tally, actions: Batch) -> tuple[Tally, Result]:
-        """A step, and a new patient wherever an episode ended."""
+    def step(self, tally: Tally, actions: Batch, seen: Batch, mask: NDArray[np.bool_]) -> tuple[Tally, Moved, Last]:
+        """A step, and a new patient wherever an episode ended. Fills ``seen`` (n, F) and ``mask`` (n, mask size)."""
         self._encounter, tally, self._seat, moved = self._engine.move(self._encounter, tally, self._seat, actions)
-        seen, mask = map(np.array, batch_first(moved.observation, moved.mask))
-        figures = dict(zip(FIGURES, np.array(moved.figures), strict=True))
-        ended = np.flatnonzero(figures["terminated"] + figures["truncated"])
+        seen.T[:], mask.T[:] = moved.observation, moved.mask
+        ended = np.flatnonzero(np.asarray(moved.figures)[_ENDS].any(0))
         count, others = min(len(ended), self._some), ended[self._some :]
         last = Last(
             ended,
@@ -78,7 +78,7 @@ class _Tile:
         )
         for where, observation, possible, _ in self._readmitted(others):
             seen[where], mask[where] = observation, possible
-        return tally, Result(seen, mask, figures, np.asarray(moved.options), last)
+        return tally, moved, last
 
     def _readmitted(self, which: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Batch, Batch, Batch]]:
         """Put new patients at ``which``, some at a time: one size, one compilation."""
@@ -98,6 +98,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
     patient's first, and ``info["final_obs"]`` holds the old patient's last where ``info["_final_obs"]`` is true.
     Environment ``i`` under ``reset(seed=s)`` sees the same episodes as a single environment under ``reset(seed=s + i)``. The
     tally of decisions behind the fairness term is shared by all of them, so that term differs from a single environment's.
+    Observations and masks have one row per environment and are in Fortran order: each field is contiguous.
     In ``info["guideline"]``, ``verdict`` is an index into :data:`onco_gym.knowledge.panel.VERDICTS`.
 
     Args:
@@ -200,13 +201,20 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         if not self._tiles:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
-        parts = []
+        kind, n = self.engine.kind, self.num_envs
+        # The simulator keeps each number of all patients together, and so do these arrays: to transpose them takes long.
+        seen = np.empty((n, len(kind.fields)), np.float32, order="F")
+        mask = np.empty((n, kind.mask_size), bool, order="F")
+        figures = np.empty((len(FIGURES), n), np.float32)
+        options = np.empty((len(self.action_names) if self.engine.judges else 0, n), bool)
+        lasts = []
         for tile, some in zip(self._tiles, self._slices, strict=True):
-            self._tally, part = tile.step(self._tally, checked[some])
-            parts.append(part)
-        found = parts[0] if len(parts) == 1 else _joined(parts, self._slices)
-        self._mask = found.mask
-        return found
+            self._tally, moved, last = tile.step(self._tally, checked[some], seen[some], mask[some])
+            figures[:, some], options[:, some] = moved.figures, moved.options
+            lasts.append(last._replace(where=last.where + some.start))
+        last = lasts[0] if len(lasts) == 1 else Last(*(np.concatenate(parts) for parts in zip(*lasts, strict=True)))
+        self._mask = mask
+        return Result(seen, mask, dict(zip(FIGURES, figures, strict=True)), options, last)
 
     def _reward(self, found: Result) -> Batch:
         return found.figures["reward"]
@@ -255,14 +263,3 @@ def _slices(n: int) -> list[slice]:
     """The environments of each tile. Tiles have one size, or two that differ by one."""
     bounds = np.linspace(0, n, -(-n // TILE) + 1).astype(int)
     return [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
-
-
-def _joined(parts: Sequence[Result], slices: Sequence[slice]) -> Result:
-    last = [part.last._replace(where=part.last.where + some.start) for part, some in zip(parts, slices, strict=True)]
-    return Result(
-        np.concatenate([part.observation for part in parts]),
-        np.concatenate([part.mask for part in parts]),
-        {name: np.concatenate([part.figures[name] for part in parts]) for name in FIGURES},
-        np.concatenate([part.options for part in parts], 1),
-        Last(*(np.concatenate(some) for some in zip(*last, strict=True))),
-    )

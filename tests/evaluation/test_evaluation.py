@@ -65,11 +65,13 @@ def test_with_a_yardstick_the_planner_is_100(engine, monkeypatch):
     measured = Yardstick("", "cycles", "test", 1000, 0, random=1.0, guideline=2.0, planner=2.25, gain=Interval(0.25, 0.2, 0.3))
     monkeypatch.setattr(figures, "yardstick", lambda engine: measured)
     one = evaluate(engine, "guideline", episodes=20, seed=SEED, fairness=False)
-    assert one.score == Interval(80.0, 80.0, 80.0)
+    better = one.returns.value - one.reference.random
+    score = pytest.approx(100 * better / (better + 0.25))
+    assert (one.score.value, one.score.low, one.score.high) == (score, score, score)
     assert one.reference.name == "planner"
-    assert one.reference.guideline == 80
-    assert one.reference.value == pytest.approx(one.reference.random + 1.25 * (one.returns.value - one.reference.random))
-    assert "the guideline has 80.0" in one.to_json()["reference"]["says"]
+    assert one.reference.guideline == score
+    assert one.reference.value == pytest.approx(one.returns.value + 0.25)
+    assert f"the guideline has {one.score.value:.1f}" in one.to_json()["reference"]["says"]
 
 
 def test_an_object_a_name_and_spread_chunks_give_the_same_digits(engine, found):
