@@ -29,10 +29,12 @@ from onco_gym.interfaces.engine import Engine, make_engine
 from onco_gym.interfaces.origins import Seat
 from onco_gym.version import __version__
 from peers import gymnax_cartpole, icu_sepsis
-from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, judge, plot, show
+from speed_report import COMPILE_SIZE, COMPILE_STEPS, Result, compare, judge, plot, show
 
 EVERY: dict[str, Any] = {"decide": "cycles"}  # a step is a cycle; at decision points it would be several
 ALONE: dict[str, Any] = {**EVERY, "terms": ("outcome",)}  # one reward, like the peers; no guideline, fairness or carbon terms
+BEFORE = Path(__file__).with_name("before.json")
+"""Figures of the version before, by ``--json``."""
 SECONDS = 0.2  # minimum per contender and round
 
 
@@ -155,6 +157,7 @@ def main() -> None:
     result = run(QUICK if arguments.quick else FULL, arguments.gymnax_python, console)
     ratios, targets = judge(result)
     show(result, ratios, targets, console)
+    compare(result, ratios, json.loads(BEFORE.read_text()), console)
     console.print(f"{time.perf_counter() - start:.0f} seconds.")
     if arguments.json:
         speed = [

@@ -95,7 +95,9 @@ def judge(result: Result) -> tuple[list[Ratio], list[Target]]:
         at_least(ratios[6], 1),
         at_least(ratios[7], 1),
         below("memory of 65,536 environments", peak and peak / 1e9, 2, "GB", "fresh process, peak resident"),
-        Target("compiled after step 3", "0", str(compiled), compiled == 0, f"fresh process, {COMPILE_STEPS} steps x{COMPILE_SIZE:,}"),
+        Target(
+            "compiled after step 3", "0", str(compiled), compiled == 0, f"fresh process, {COMPILE_STEPS} steps x{COMPILE_SIZE:,}"
+        ),
         below("import onco_gym", result.startup["import"], 0.5, "s", thrice),
         below("gym.make, first reset, first step", begun, 5, "s", thrice),
         Target("patient / CartPole", ">= 20x", f"{patient / cartpole:.1f}x", patient >= 20 * cartpole, f"{patient} / {cartpole}"),
@@ -148,6 +150,31 @@ def show(result: Result, ratios: list[Ratio], targets: list[Target], console: Co
     console.print(", ".join(f"{name} {value}" for name, value in result.machine.items() if value is not None))
     if (busy := result.machine["busy_with_others"] or 0) > 0.05:
         console.print(f"[bold yellow]Other work took {busy:.0%} of the CPUs during the rounds: read the figures with care.[/]")
+
+
+def compare(result: Result, ratios: list[Ratio], before: dict[str, Any], console: Console) -> None:
+    """Print this version beside the one before, whose figures are in the JSON ``before``."""
+    old, new = f"version {before['machine']['onco_gym']}", f"version {result.machine['onco_gym']}"
+    table = right(Table("", old, new, "new / old", title="the version before, measured in another run"), 1)
+
+    def add(name: str, then: float | None, now: float | None, form: str) -> None:
+        if then and now:
+            table.add_row(name, format(then, form), format(now, form), f"{now / then:.2f}")
+
+    rates, quotients = ({one[key]: one for one in before[part]} for part, key in (("speed", "name"), ("ratios", "ours")))
+    for name, contender in result.contenders.items():
+        add(f"{name}, steps/s", rates.get(name, {}).get("median"), contender.median, ",.0f")
+    for one in ratios:
+        then = quotients.get(one.ours, {})
+        if then.get("peer") == one.peer and "onco_gym" not in one.peer:
+            add(f"{one.ours} / {one.peer}", then["value"], one.value, ".2f")
+    for name, label in (("import", "import"), ("make_reset", "make and first reset"), ("step", "first step")):
+        add(f"{label}, s", before["startup"][name], result.startup[name], ".2f")
+    peaks = {row["envs"]: row["peak"] for row in before["memory"]}
+    for row in result.memory:
+        if row["peak"] and peaks.get(row["envs"]):
+            add(f"memory of {row['envs']:,}, MB", peaks[row["envs"]] / 1e6, row["peak"] / 1e6, ",.0f")
+    console.print(table)
 
 
 def megabytes(number: int | None) -> str:
