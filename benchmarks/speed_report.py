@@ -161,13 +161,12 @@ def compare(result: Result, ratios: list[Ratio], before: dict[str, Any], console
         if then and now:
             table.add_row(name, format(then, form), format(now, form), f"{now / then:.2f}")
 
-    rates, quotients = ({one[key]: one for one in before[part]} for part, key in (("speed", "name"), ("ratios", "ours")))
+    rates = {one["name"]: one for one in before["speed"]}
+    quotients = {(one["ours"], one["peer"]): one["value"] for one in before["ratios"]}
     for name, contender in result.contenders.items():
         add(f"{name}, steps/s", rates.get(name, {}).get("median"), contender.median, ",.0f")
     for one in ratios:
-        then = quotients.get(one.ours, {})
-        if then.get("peer") == one.peer and "onco_gym" not in one.peer:
-            add(f"{one.ours} / {one.peer}", then["value"], one.value, ".2f")
+        add(f"{one.ours} / {one.peer}", quotients.get((one.ours, one.peer)), one.value, ".2f")
     for name, label in (("import", "import"), ("make_reset", "make and first reset"), ("step", "first step")):
         add(f"{label}, s", before["startup"][name], result.startup[name], ".2f")
     peaks = {row["envs"]: row["peak"] for row in before["memory"]}
