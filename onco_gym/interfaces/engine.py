@@ -43,6 +43,7 @@ from onco_gym.rewards import (
     blend,
     count_decisions,
     empty_tally,
+    even_handedness,
     group_divergence,
     hear,
     reward_terms,
@@ -342,22 +343,21 @@ class Engine:
         # Steps differ in length, and rollouts go on until the last patient reaches the horizon. What is past it does not count.
         state = encounter.journey.state
         state = state._replace(alive=jnp.where(state.cycle >= self.horizon, 0.0, state.alive))
-        before = encounter._replace(journey=encounter.journey._replace(state=state))
-        after, tally, outcome = self.kind.cycle(self, before, tally, plan, 0)
-        done = visit(0, before, after, outcome)
+        first = encounter._replace(journey=encounter.journey._replace(state=state))
+        alone = self.computing(self.terms - {"fairness"})  # to go on is not another decision: fairness is added below
 
         def turn(carry: tuple[jax.Array, jax.Array, Encounter, Outcome]) -> tuple[jax.Array, jax.Array, Encounter, Outcome]:
             number, done, before, sofar = carry
-            # The tally is unchanged: to go on is not another decision, whatever happens meanwhile.
-            after, _, now = self.kind.cycle(self, before, tally, plan, number)
-            both = sofar._replace(
-                terms=sofar.terms + now.terms.at[_FAIRNESS].set(0.0),
+            after, _, now = self.kind.cycle(alone, before, tally, plan, number)
+            decided = jax.tree.map(lambda old, new: jnp.where(number == 0, new, old), sofar, now)
+            both = decided._replace(
+                terms=sofar.terms + now.terms,
                 terminated=now.terminated,
                 truncated=now.truncated,
                 lived=sofar.lived + now.lived,
                 severe=jnp.maximum(sofar.severe, now.severe),
                 carbon_kg=sofar.carbon_kg + now.carbon_kg,
-                change=jnp.minimum(sofar.change, now.change),
+                change=jnp.where(number == 0, now.change, jnp.minimum(sofar.change, now.change)),
                 cycles=sofar.cycles + 1,
             )
             ended = done | visit(number, before, after, now)
@@ -365,8 +365,13 @@ class Engine:
             journey = before.journey._replace(state=stay(before.journey.state, after.journey.state))
             return number + 1, ended, Encounter(journey, stay(before.memory, after.memory)), stay(sofar, both)
 
-        carry = jnp.int32(1), done, after, outcome
+        shapes = jax.eval_shape(lambda: self.kind.cycle(alone, first, tally, plan, 0)[2])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        carry = jnp.int32(0), jnp.zeros(state.alive.shape, bool), first, nothing
         *_, after, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(carry[1]), turn, carry)
+        if "fairness" in self.terms:
+            tally, surprise = count_decisions(self.scenario, tally, first.journey, outcome.verdict.first, outcome.given)
+            outcome = outcome._replace(terms=outcome.terms.at[_FAIRNESS].set(even_handedness(surprise)))
         return after, tally, outcome._replace(reward=blend(self.weights, outcome.terms))
 
     def _replace(self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:

@@ -123,7 +123,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
             self._history = [values]
         if self.render_mode == "human":
             self.render()
-        return self._observation(values), self._info(values)
+        return self._observation(values), self._info(values, values[self._compiled.head : self._compiled.view].tolist())
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         """Apply ``action`` until the next decision point, or for one cycle; see :mod:`onco_gym.interfaces.decisions`."""
@@ -133,16 +133,17 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         self._flat, self._tally = self._compiled.step(self._flat, self._tally, checked)
         self.actions.append(checked)
         values = np.asarray(self._flat)
-        terminated, truncated = values[self._compiled.head + 1 : self._compiled.head + 3].tolist()
-        self._ended = bool(terminated or truncated)
+        numbers = values[self._compiled.head : self._compiled.view].tolist()
+        terminated, truncated = numbers[1] > 0.5, numbers[2] > 0.5
+        self._ended = terminated or truncated
         if self.render_mode is not None:
             self._history.append(values)
         if self.render_mode == "human":
             self.render()
-        return self._observation(values), self._reward(values), terminated > 0.5, truncated > 0.5, self._info(values)
+        return self._observation(values), self._reward(numbers), terminated, truncated, self._info(values, numbers)
 
-    def _reward(self, values: NDArray[np.float32]) -> Any:
-        return values[self._compiled.head].item()
+    def _reward(self, numbers: list[float]) -> Any:
+        return numbers[0]
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions can be chosen now, all parts of the action in one row. The name is the one that sb3-contrib looks for."""
@@ -219,8 +220,8 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
     def _mask(self, values: NDArray[np.float32]) -> NDArray[np.bool_]:
         return values[self._compiled.mask : self._compiled.options] > 0.5
 
-    def _info(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        given, code, share, carbon_kg, cost, _, cycles, *terms = values[self._compiled.head + 3 : self._compiled.view].tolist()
+    def _info(self, values: NDArray[np.float32], numbers: list[float]) -> dict[str, Any]:
+        _, _, _, given, code, share, carbon_kg, cost, _, cycles, *terms = numbers
         begun = given >= 0
         flags = values[self._compiled.mask :] > 0.5
         allowed = self._compiled.options - self._compiled.mask
@@ -233,7 +234,7 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
             "guideline": {
                 "verdict": VERDICTS[int(code)] if begun else None,
                 "share": share if begun else None,
-                "best": [self.action_names[index] for index in np.flatnonzero(flags[allowed:])],
+                "best": [self.action_names[index] for index in flags[allowed:].nonzero()[0].tolist()],
             },
             "given": self.action_names[int(given)] if begun else None,
         }
@@ -250,8 +251,8 @@ class MultiObjectiveEnv(OncologyEnv):
         self.reward_space = reward_space(self.engine)
         self.reward_dim = len(TERMS)
 
-    def _reward(self, values: NDArray[np.float32]) -> Any:
-        return values[self._compiled.view - len(TERMS) : self._compiled.view].copy()
+    def _reward(self, numbers: list[float]) -> Any:
+        return np.array(numbers[-len(TERMS) :], np.float32)
 
 
 def reward_space(engine: Engine) -> spaces.Box:
@@ -288,6 +289,8 @@ class Compiled:
         self._admit_loop = jax.jit(self._admit)
         self._step_loop = jax.jit(self._step, donate_argnums=1)
         self._once = jnp.int32(1)
+        choices = engine.kind.space.n if isinstance(engine.kind.space, spaces.Discrete) else 0
+        self._choices = [jnp.int32(choice) for choice in range(choices)]  # to hand over an array of NumPy's takes time
 
     def admit(self, patient: NDArray[np.float32], key: NDArray[np.uint32]) -> jax.Array:
         """(size,) the first visit of ``patient``, a row of the pool, with chance ``key`` (words,)."""
@@ -295,9 +298,10 @@ class Compiled:
 
     def step(self, flat: jax.Array, tally: Tally, action: NDArray[Any]) -> tuple[jax.Array, Tally]:
         """((size,) the vector after a step, the tally)."""
+        chosen = self._choices[int(action)] if self._choices else action
         if not self._keeps:
-            return self._step_loop(flat, None, action, self._once)[0], tally
-        after: tuple[jax.Array, Tally] = self._step_loop(flat, tally, action, self._once)
+            return self._step_loop(flat, None, chosen, self._once)[0], tally
+        after: tuple[jax.Array, Tally] = self._step_loop(flat, tally, chosen, self._once)
         return after
 
     def snapshot(self, values: NDArray[np.float32]) -> Snapshot:
