@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenarios import Params
+from onco_gym.foundation.arrays import either
 from onco_gym.simulator.observation import allowed
-from onco_gym.simulator.state import State, either
+from onco_gym.simulator.state import State
 
 LONGEST = 17
 """Cycles after which the next decision comes at the latest: a year, if a cycle takes three weeks."""

@@ -22,10 +22,11 @@ from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
 from onco_gym.cards.scenarios import Field, Scenario
+from onco_gym.foundation.arrays import either
 from onco_gym.interfaces.kinds import Encounter, Plain
 from onco_gym.rewards import Tally
 from onco_gym.simulator.observation import allowed, observe, one_hot
-from onco_gym.simulator.state import Journey, State, either
+from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.transition import Orders
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import numpy as np
 
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.scenarios import params, scenario
+from onco_gym.foundation.arrays import IN_PLACE, compiler_options
 from onco_gym.interfaces.arguments import (
     EngineError,
     check_secret,
@@ -156,7 +157,7 @@ class Engine:
             jax.jit(self._admit),
             jax.jit(self._receive),
             jax.jit(self._readmit, donate_argnums=(1, 2)),
-            jax.jit(self._move, donate_argnums=(1, 2, 3)),
+            jax.jit(self._move, donate_argnums=(1, 3), compiler_options=compiler_options(IN_PLACE)),
         )
         self._bind()
 
@@ -365,14 +366,18 @@ class Engine:
             journey = before.journey._replace(state=stay(before.journey.state, after.journey.state))
             return number + 1, ended, Encounter(journey, stay(before.memory, after.memory)), stay(sofar, both)
 
-        shapes = jax.eval_shape(lambda: self.kind.cycle(alone, first, tally, plan, 0)[2])
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        carry = jnp.int32(0), jnp.zeros(state.alive.shape, bool), first, nothing
+        carry = jnp.int32(0), jnp.zeros(state.alive.shape, bool), first, self._nothing_yet(len(state.alive))
         *_, after, outcome = jax.lax.while_loop(lambda carry: ~jnp.all(carry[1]), turn, carry)
         if "fairness" in self.terms:
             tally, surprise = count_decisions(self.scenario, tally, first.journey, outcome.verdict.first, outcome.given)
             outcome = outcome._replace(terms=outcome.terms.at[_FAIRNESS].set(even_handedness(surprise)))
         return after, tally, outcome._replace(reward=blend(self.weights, outcome.terms))
+
+    def _nothing_yet(self, n: int) -> Outcome:
+        """The outcome before the first cycle."""
+        zero, none, no = jnp.zeros(n), jnp.zeros(n, jnp.int32), jnp.zeros(n, bool)
+        terms = jnp.zeros((len(TERMS), n))
+        return Outcome(zero, no, no, terms, none, self.unjudged(none)[0], zero, zero, zero, zero, zero, none)
 
     def _replace(self, pool: jax.Array, encounter: Encounter, seat: Seat, where: jax.Array) -> tuple[Encounter, Seat, Encounter]:
         """Replace the patients at ``where`` with the next ones of their seats. Indices past the end have no effect.
@@ -386,23 +391,16 @@ class Engine:
         encounter = jax.tree.map(lambda old, new: old.at[..., where].set(new, mode="drop"), encounter, fresh)
         return encounter, seat._replace(episode=seat.episode.at[where].set(chosen.episode, mode="drop")), fresh
 
-    def _replace_ended(
-        self, pool: jax.Array, encounter: Encounter, seat: Seat, ended: jax.Array, most: int
-    ) -> tuple[Encounter, Seat]:
-        """Replace the patients who ``ended`` (n,), some at a time; at most the first ``most`` of them."""
-        n = ended.shape[0]
-        some = at_once(n)
+    def _replace_ended(self, encounter: Encounter, seat: Seat, ended: jax.Array) -> tuple[Encounter, Seat]:
+        """Replace the patients who ``ended`` (n,), some at a time."""
 
-        def turn(carry: tuple[jax.Array, jax.Array, Encounter, Seat]) -> tuple[jax.Array, jax.Array, Encounter, Seat]:
-            replaced, ended, encounter, seat = carry
+        def turn(carry: tuple[jax.Array, Encounter, Seat]) -> tuple[jax.Array, Encounter, Seat]:
+            ended, encounter, seat = carry
             where = _places(ended)
-            encounter, seat, _ = self._replace(pool, encounter, seat, where)
-            return replaced + some, ended.at[where].set(False, mode="drop"), encounter, seat
+            encounter, seat, _ = self._replace(self.pool, encounter, seat, where)
+            return ended.at[where].set(False, mode="drop"), encounter, seat
 
-        def goes_on(carry: tuple[jax.Array, jax.Array, Encounter, Seat]) -> jax.Array:
-            return (carry[0] < most) & jnp.any(carry[1])
-
-        *_, encounter, seat = jax.lax.while_loop(goes_on, turn, (jnp.int32(0), ended, encounter, seat))
+        _, encounter, seat = jax.lax.while_loop(lambda carry: jnp.any(carry[0]), turn, (ended, encounter, seat))
         return encounter, seat
 
     def step_autoreset(
@@ -416,7 +414,7 @@ class Engine:
         """
         encounter, tally, outcome = self.advance(encounter, tally, action)
         ended = outcome.terminated | outcome.truncated
-        encounter, seat = self._replace_ended(self.pool, encounter, seat, ended, len(ended))
+        encounter, seat = self._replace_ended(encounter, seat, ended)
         return encounter, tally, seat, *self.look(encounter), outcome
 
     def draw(self, seat: Seat) -> Origin:
@@ -473,7 +471,7 @@ class Engine:
         ended = outcome.terminated | outcome.truncated
         where = _places(ended)
         last, last_mask = self.look(jax.tree.map(lambda leaf: jnp.take(leaf, where, axis=-1, mode="clip"), after))
-        after, seat = self._replace_ended(pool, after, seat, ended, len(where))
+        after, seat, _ = self._replace(pool, after, seat, where)
         said = outcome.verdict
         rows = [outcome.reward, outcome.terminated, outcome.truncated, outcome.given, outcome.cycles]
         rows += [outcome.carbon_kg, outcome.cost, said.code, said.share, *outcome.terms]

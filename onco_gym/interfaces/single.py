@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
+from onco_gym.foundation.arrays import LESS_COMPILING, compiler_options
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.arguments import EngineError, checked_seed
@@ -286,8 +287,9 @@ class Compiled:
         self._keeps = "fairness" in engine.terms  # otherwise the tally does not change
         self._apart = self._keeps and engine.kind.name == "regimen"
         self._looped = engine.computing(engine.terms - {"fairness"}) if self._apart else engine
-        self._admit_loop = jax.jit(self._admit)
-        self._step_loop = jax.jit(self._step, donate_argnums=1)
+        options = compiler_options(LESS_COMPILING)
+        self._admit_loop = jax.jit(self._admit, compiler_options=options)
+        self._step_loop = jax.jit(self._step, donate_argnums=1, compiler_options=options)
         self._once = jnp.int32(1)
         choices = engine.kind.space.n if isinstance(engine.kind.space, spaces.Discrete) else 0
         self._choices = [jnp.int32(choice) for choice in range(choices)]  # to hand over an array of NumPy's takes time

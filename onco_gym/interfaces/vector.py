@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
+from onco_gym.foundation.threads import Threads
 from onco_gym.interfaces.arguments import EngineError, checked_seed
 from onco_gym.interfaces.engine import FIGURES, Engine, Moved, Tallied, at_once, make_engine
 from onco_gym.interfaces.origins import Seat, seeds_from
 from onco_gym.interfaces.single import reward_space
 from onco_gym.patients import Cohort
-from onco_gym.rewards import TERMS, Tally
+from onco_gym.rewards import TERMS, Tally, merged
 
 Batch = NDArray[Any]
-TILE = 4096
-"""Most environments that are stepped together."""
+SMALLEST_TILE, LARGEST_TILE = 1024, 4096
+"""Environments that are stepped together: more would leave the processor's cache, fewer are not worth a thread."""
 _ENDS = [FIGURES.index("terminated"), FIGURES.index("truncated")]
 
 
@@ -148,6 +149,8 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._tiles: list[_Tile] = []
         self._slices = _slices(num_envs)
+        self._threads = Threads(len(self._slices))
+        self._compiled = False
         self._tally = self.engine.tally()
         self._mask: NDArray[np.bool_] = np.ones((num_envs, self.engine.kind.mask_size), bool)
         self._all = np.ones(num_envs, bool)
@@ -174,7 +177,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
             self.reset_fairness()
         parts = [tile.admit() for tile in self._tiles]
         observation, self._mask, best = (np.concatenate(some) for some in zip(*parts, strict=True))
-        info: dict[str, Any] = {"action_mask": self._mask.copy(), "_action_mask": self._all}
+        info: dict[str, Any] = {"action_mask": self._mask.copy(order="K"), "_action_mask": self._all}
         nothing = np.zeros(self.num_envs, np.float32)
         info["reward_terms"], info["_reward_terms"] = {name: nothing.copy() for name in TERMS}, self._all
         info["carbon_kg"], info["_carbon_kg"] = nothing, self._all
@@ -192,7 +195,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
             final_obs[last.where], final_mask[last.where] = last.observation, last.mask
             info.update(final_obs=final_obs, _final_obs=over, _final_info=over)
             info["final_info"] = {"action_mask": final_mask, "_action_mask": over}
-        info.update(action_mask=self._mask.copy(), _action_mask=self._all)
+        info.update(action_mask=self._mask.copy(order="K"), _action_mask=self._all)
         terminated, truncated = (found.figures[name] > 0.5 for name in ("terminated", "truncated"))
         return found.observation, self._reward(found), terminated, truncated, info
 
@@ -207,13 +210,19 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         mask = np.empty((n, kind.mask_size), bool, order="F")
         figures = np.empty((len(FIGURES), n), np.float32)
         options = np.empty((len(self.action_names) if self.engine.judges else 0, n), bool)
-        lasts = []
-        for tile, some in zip(self._tiles, self._slices, strict=True):
-            self._tally, moved, last = tile.step(self._tally, checked[some], seen[some], mask[some])
+
+        def move(number: int) -> tuple[Tally, Last]:
+            some = self._slices[number]
+            tally, moved, last = self._tiles[number].step(self._tally, checked[some], seen[some], mask[some])
             figures[:, some], options[:, some] = moved.figures, moved.options
-            lasts.append(last._replace(where=last.where + some.start))
+            return tally, last._replace(where=last.where + some.start)
+
+        # The first step compiles, which one thread must do for all.
+        moving = self._threads.share if self._compiled else map
+        tallies, lasts = zip(*moving(move, range(len(self._tiles))), strict=True)
+        self._tally = merged(tallies) if "fairness" in self.engine.terms else tallies[0]
         last = lasts[0] if len(lasts) == 1 else Last(*(np.concatenate(parts) for parts in zip(*lasts, strict=True)))
-        self._mask = mask
+        self._mask, self._compiled = mask, True
         return Result(seen, mask, dict(zip(FIGURES, figures, strict=True)), options, last)
 
     def _reward(self, found: Result) -> Batch:
@@ -237,7 +246,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         """Which actions can be chosen now, one row per environment. The name is the one that sb3-contrib looks for."""
         if not self._tiles:
             raise gym.error.ResetNeeded("call reset() before action_masks()")
-        return self._mask.copy()
+        return self._mask.copy(order="K")
 
     def _seeds(self, seed: Any) -> NDArray[np.uint64]:
         if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
@@ -261,5 +270,6 @@ class MultiObjectiveVectorEnv(OncologyVectorEnv):
 
 def _slices(n: int) -> list[slice]:
     """The environments of each tile. Tiles have one size, or two that differ by one."""
-    bounds = np.linspace(0, n, -(-n // TILE) + 1).astype(int)
+    tiles = max(-(-n // LARGEST_TILE), min(os.cpu_count() or 1, n // SMALLEST_TILE), 1)
+    bounds = np.linspace(0, n, tiles + 1).astype(int)
     return [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field, Scenario, scenario
+from onco_gym.foundation.arrays import either, total
 from onco_gym.interfaces.kinds import Encounter
 from onco_gym.knowledge.plausibility import RESISTANT
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards import Tally, hear
 from onco_gym.simulator.chance import Sampled
 from onco_gym.simulator.observation import allowed, ctdna, observe
-from onco_gym.simulator.state import Journey, State, either, total
+from onco_gym.simulator.state import Journey, State
 from onco_gym.simulator.transition import Orders
 
 if TYPE_CHECKING:

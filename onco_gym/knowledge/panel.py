@@ -21,6 +21,7 @@ from onco_gym.cards import Card
 from onco_gym.cards.checks import HOLIDAY, SUPPORTIVE, guideline_vocabulary
 from onco_gym.cards.expressions import parse
 from onco_gym.cards.schema import Rule
+from onco_gym.foundation.arrays import either, one_turn, settled
 from onco_gym.knowledge.clauses import clauses_of
 
 VERDICTS = ("contraindicated", "not_recommended", "off_guideline", "later", "option", "preferred")
@@ -147,8 +148,7 @@ class Panel:
             waiting: (n,) bool, whether the next dose is withheld, or a test result is awaited before the first line.
         """
         line, progressed = facts["line"], facts["progressed"] > 0.5
-        # This is 1, but known only at run time, even at the first visit. For one patient, repeated work costs almost nothing.
-        turns = allowed[self._holiday, 0].astype(np.int32) if xp is not np and allowed.shape[1] > 1 else None
+        turns = None if xp is np else one_turn(allowed[self._holiday])  # known only at run time, even at the first visit
         clauses = [xp.where(treatment >= 0, word, _NONE) for word in self._about(xp, xp.maximum(treatment, 0))]
         going_on = _each(lambda word: xp.where(progressed, _NONE, word), clauses)
         stale = _each(lambda word, bits: xp.where(progressed, word, _NONE) & bits, clauses, self._recommends)
@@ -171,8 +171,7 @@ class Panel:
         usable = _and(holds, possible)
         experts = self._votes(xp, facts, usable, _and(anyway, possible), going_on)
         first = xp.where(_some(_and(usable, going_on)), treatment, self._first(xp, usable)).astype(np.int32)
-        # Row by row: XLA's reduction over rows is many times slower.
-        stays = functools.reduce(operator.or_, [(treatment == i) & can for i, can in enumerate(allowed)]) & ~progressed
+        stays = either((treatment == i) & can for i, can in enumerate(allowed)) & ~progressed
         forbidden = _some(_and(_and(holds, going_on), self._forbids))
         pause = waiting | ((line > 0.5) & ~progressed & (~stays | forbidden))
         nothing = ~_some(_and(usable, self._active))
@@ -254,7 +253,7 @@ class Panel:
         """The clauses of rules for lines other than ``coming`` (n,)."""
         out: Clauses = (xp.zeros(coming.shape, np.uint32),) * self._size
         for numbers, clauses in self._lines:
-            at = functools.reduce(operator.or_, [coming == number for number in numbers])
+            at = either(coming == number for number in numbers)
             out = _each(lambda word, bits, at=at: word | xp.where(at, _NONE, bits), out, clauses)
         return out
 
@@ -298,21 +297,4 @@ def _choose(which: Array, one: Array, other: Array) -> Array:
 
 def _some(clauses: Clauses) -> Array:
     """(n,) bool: whether any of the ``clauses`` is set."""
-    return functools.reduce(operator.or_, clauses) != 0
-
-
-def settled(turns: Array | None, arrays: Any) -> Any:
-    """The same JAX arrays, computed only once.
-
-    XLA would otherwise recompute them for every regimen that reads them, at many times the cost, and it ignores optimisation
-    barriers on CPUs. It keeps a loop that changes nothing if it cannot know the number of ``turns``.
-    """
-    if turns is None:
-        return arrays
-    import jax
-    import jax.numpy as jnp
-
-    def same(turn: Array, now: Any) -> Any:
-        return jax.tree.map(lambda a: jnp.where(turn < 0, jnp.zeros((), a.dtype), a), now)
-
-    return jax.lax.fori_loop(0, turns, same, arrays)
+    return either(clauses) != 0

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenarios import ITEMS, Params, Scenario
+from onco_gym.foundation.arrays import total
 from onco_gym.rewards.scene import Scene
-from onco_gym.simulator.state import total
 
 
 def carbon_kg(scenario: Scenario, params: Params, scene: Scene) -> jax.Array:

@@ -8,6 +8,7 @@ one decision adds to the total divergence, and its negative is the term. Once th
 on average. While the tally is young, groups are assumed to be treated like everybody else (:data:`PRIOR`).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.cards.scenarios import Params, Scenario
-from onco_gym.knowledge.panel import settled
+from onco_gym.foundation.arrays import one_turn, settled, total
 from onco_gym.rewards.scene import Scene
-from onco_gym.simulator.state import Journey, total
+from onco_gym.simulator.state import Journey
 
 HALF_LIFE = 20_000.0
 """Number of newer decisions after which a decision counts half."""
@@ -28,15 +29,30 @@ NEW = 1e-3
 
 
 class Tally(NamedTuple):
-    """Counts of decisions. Old decisions fade."""
+    """Counts of decisions (S, R, G): strata of need (by first choice), regimens chosen, the groups of all attributes in a row.
 
-    counts: jax.Array  # (S, R, G): strata of need (by first choice), regimens chosen, the groups of all attributes in a row
+    The decisions of the last step are kept apart until the next, so that batches of patients can be stepped beside each other.
+    """
+
+    counts: jax.Array  # until the last step; old decisions fade
+    new: jax.Array  # in the last step
 
 
 def empty_tally(scenario: Scenario) -> Tally:
     """A tally without decisions."""
     regimens, groups = len(scenario.regimens), sum(len(names) for _, names in scenario.groups)
-    return Tally(jnp.zeros((regimens, regimens, groups), jnp.float32))
+    return Tally(*(jnp.zeros((regimens, regimens, groups), jnp.float32) for _ in Tally._fields))
+
+
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """One tally of a step that batches of patients made beside each other, all with the same tally before it."""
+    return tallies[0]._replace(new=total(tally.new for tally in tallies))
+
+
+def _every_count(scenario: Scenario, tally: Tally) -> jax.Array:
+    """The counts, with those of the last step."""
+    first = len(scenario.groups[0][1])  # every attribute counts every decision once
+    return tally.counts * 0.5 ** (jnp.sum(tally.new[..., :first]) / HALF_LIFE) + tally.new
 
 
 def decided(scenario: Scenario, before: Journey, given: jax.Array) -> jax.Array:
@@ -66,21 +82,20 @@ def count_decisions(
         nothing was decided.
     """
     made = decided(scenario, before, given) & (before.state.alive > 0.5)
-    counts, groups, sizes = tally.counts, before.patient.groups, [len(names) for _, names in scenario.groups]
+    counts, groups, sizes = _every_count(scenario, tally), before.patient.groups, [len(names) for _, names in scenario.groups]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     strata, row = counts, need
     if len(need) < len(counts):  # few patients: compute only their strata
         strata, row = jnp.take(counts, need, axis=0), jnp.arange(len(need))
     table = _surprises(strata, sizes[0])
     if len(need) > 1:
-        table = settled(made[0].astype(jnp.int32), table)
+        table = settled(one_turn(need >= 0), table)
     group = groups.astype(jnp.int32) + starts[:, None]
     surprise = jnp.take(table.ravel(), (row * counts.shape[1] + given) * counts.shape[2] + group)
-    one = made.astype(jnp.float32)
-    faded = (counts * 0.5 ** (jnp.sum(one) / HALF_LIFE)).ravel()
+    new = jnp.zeros(counts.size, jnp.float32)
     for place in (need * counts.shape[1] + given) * counts.shape[2] + group:
-        faded = faded.at[place].add(one)
-    return Tally(faded.reshape(counts.shape)), jnp.where(made, surprise, 0.0)
+        new = new.at[place].add(made.astype(jnp.float32))
+    return Tally(counts, new.reshape(counts.shape)), jnp.where(made, surprise, 0.0)
 
 
 def _surprises(counts: jax.Array, first: int) -> jax.Array:
@@ -114,7 +129,7 @@ class GroupDivergence(NamedTuple):
 
 def group_divergence(scenario: Scenario, tally: Tally) -> dict[str, GroupDivergence]:
     """The divergence between groups in the tally, by protected attribute."""
-    every_count = np.asarray(tally.counts, float)
+    every_count = np.asarray(_every_count(scenario, tally), float)
     result, start = {}, 0
     for name, levels in scenario.groups:
         counts = every_count[:, :, start : start + len(levels)]

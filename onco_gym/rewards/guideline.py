@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenarios import Params, Scenario
+from onco_gym.foundation.arrays import either
 from onco_gym.knowledge.panel import Hearing, Panel
 from onco_gym.patients.traits import NEVER
 from onco_gym.rewards.scene import Scene, Verdict
 from onco_gym.simulator.facts import Facts
 from onco_gym.simulator.observation import allowed
-from onco_gym.simulator.state import Journey, either
+from onco_gym.simulator.state import Journey
 
 PATIENCE = 3
 """Before this cycle, and before the first line, waiting for a test result is an option."""

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onco_gym.simulator.state import total
+from onco_gym.foundation.arrays import total
 
 OPEN, SEALED = 2, 8
 """Words of 32 bits in an open and in a sealed key."""
@@ -127,16 +127,16 @@ class Sampled:
     def one_of(self, hazards: jax.Array, further: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((O, n) competing events, at most one of which happens; (n,) whether it goes ``further``, a probability)."""
         draw = self.uniform(channel)
-        events, worse, below = [], [], jnp.zeros_like(draw)
+        events, worse, below = [], jnp.zeros(draw.shape, bool), jnp.zeros_like(draw)
         for probability in _competing(hazards):
             events.append((draw >= below) & (draw < below + probability))
-            worse.append((draw >= below) & (draw < below + probability * further))
+            worse |= (draw >= below) & (draw < below + probability * further)
             below = below + probability
-        return jnp.stack(events).astype(jnp.float32), jnp.max(jnp.stack(worse).astype(jnp.float32), 0)
+        return jnp.stack(events).astype(jnp.float32), worse.astype(jnp.float32)
 
     def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
         """(n,) 1 where at least one of two events happened."""
-        return jnp.max(jnp.stack([one, other]), 0)
+        return jnp.maximum(one, other)
 
     def lived(self, hazard: jax.Array, channel: Channel) -> tuple[jax.Array, jax.Array]:
         """((n,) share of the cycle lived, (n,) died) under a constant hazard per cycle."""
@@ -166,7 +166,7 @@ class Expected:
         """((O, n) probability of each competing event; (n,) probability that one happens and goes ``further``)."""
         del channel
         events = _competing(hazards)
-        return events, jnp.sum(events, 0) * further
+        return events, total(events) * further
 
     def either(self, one: jax.Array, other: jax.Array) -> jax.Array:
         """(n,) probability of at least one of two independent events."""

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.cards.scenarios import Params, Scenario
+from onco_gym.foundation.arrays import total
 from onco_gym.simulator.chance import Channel, Expected, Sampled
-from onco_gym.simulator.state import Journey, Patient, State, total
+from onco_gym.simulator.state import Journey, Patient, State
 
 PROGRESSION, MINIMUM_MM = 1.2, 5.0
 """RECIST 1.1: 20% and at least 5 mm above the nadir (Eisenhauer, Eur J Cancer 2009;45:228)."""

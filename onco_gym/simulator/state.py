@@ -1,7 +1,5 @@
 """What the simulator works on: a patient (fixed), a state (changes every cycle), and the two together as a journey."""
 
-import functools
-import operator
 from typing import NamedTuple
 
 import jax
@@ -63,17 +61,3 @@ class Journey(NamedTuple):
     patient: Patient
     state: State
     key: jax.Array  # (words, n) uint32; see onco_gym.simulator.chance
-
-
-def total(rows: jax.Array) -> jax.Array:
-    """The sum over the first axis, added up row by row.
-
-    XLA's own sum depends on the batch size: one patient and four thousand would differ in the last bit, and the same seed
-    would not give the same episode everywhere.
-    """
-    return functools.reduce(operator.add, rows)
-
-
-def either(rows: jax.Array) -> jax.Array:
-    """Whether any row of the first axis holds. It goes row by row, because XLA's own reduction is many times slower."""
-    return functools.reduce(operator.or_, rows)

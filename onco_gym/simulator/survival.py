@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenarios import Params
-from onco_gym.simulator.state import total
+from onco_gym.foundation.arrays import total
 
 MOST_FAILED = 3.0
 """Progressions after which the hazard rises no further."""

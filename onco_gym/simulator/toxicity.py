@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from onco_gym.cards.scenarios import Params
+from onco_gym.foundation.arrays import total
 from onco_gym.simulator.chance import Chance, Channel
-from onco_gym.simulator.state import total
 
 
 class Harm(NamedTuple):
@@ -46,11 +46,10 @@ def suffer(
     recovery = params.recovery[:, None]
     level = toxicity + recovery * (standing - toxicity)
     level = level + events * jnp.maximum(3.5 - level, 0.0)
-    any_event = jnp.sum(events, 0)
     return Harm(
         toxicity=jnp.clip(level, 0.0, 5.0),
-        severe=any_event,
-        hospital=jnp.sum(events * params.hospital_days[:, None], 0),
-        fatal=jnp.sum(events * params.fatal[:, None], 0),
+        severe=total(events),
+        hospital=total(events * params.hospital_days[:, None]),
+        fatal=total(events * params.fatal[:, None]),
         stop=stop,
     )

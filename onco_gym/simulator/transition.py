@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.cards.scenarios import Params, Scenario
+from onco_gym.foundation.arrays import one_turn, settled
 from onco_gym.simulator import survival, tumour
 from onco_gym.simulator.chance import Chance, Channel, Expected, Sampled
 from onco_gym.simulator.observation import allowed, allowed_where, one_hot, scan
@@ -73,6 +74,7 @@ def step(
     """
     patient, state, key = journey
     chance: Chance = Expected() if expected else draw(key, state.cycle + 1)
+    turns = None if expected else one_turn(state.cycle >= 0)  # derivatives do not go through loops
     choose = _choose_mixture if expected else _choose_one
     given, last, exposure, rows, acts, treatment, new_line = choose(scenario, params, state, decision)
     free = params.changeover * new_line * _under_treatment(params, state)  # share of the cycle before the new drug acts
@@ -101,8 +103,9 @@ def step(
     immune = np.flatnonzero(scenario.immune)
     static = np.flatnonzero(scenario.static)
     effect = kill * patient.sensitivity * (taken * (1 - free) * (1 - (1 - params.beyond) * state.progressed))
-    response = tumour.immune_response(params, state.response, effect[immune])
+    response = tumour.immune_response(params, state.response, [effect[mechanism] for mechanism in immune])
     effect = effect * jnp.exp(-params.fading[:, None] * state.adapted)
+    harm, effect = settled(turns, (harm, effect))
     killed = tumour.clone_kill(params, effect, response, immune, static)
     growth = patient.growth * tumour.brake(params, effect, static)
     clones, volume = tumour.grow(params, growth, state.clones, state.volume, killed)
@@ -167,7 +170,8 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
     exposure = at(state.exposure, index)
     late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
     active = jnp.take(jnp.asarray(params.active), index)
-    rows = jnp.take(jnp.asarray(params.regimens).T, index + count * late, axis=1, mode="clip")
+    exposure, row = settled(one_turn(state.cycle >= 0), (exposure, index + count * late))
+    rows = _rows(jnp.asarray(params.regimens), row)
     return _Choice(
         given=one_hot(index, count),
         last=index,
@@ -177,6 +181,18 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
         treatment=jnp.where(active > 0.5, index, state.treatment),
         new_line=active * (index != state.treatment),
     )
+
+
+def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
+    """(F, n) the rows ``index`` (n,) of ``table`` (rows, F), batch last.
+
+    XLA looks numbers up one by one, and code that reads them is slow if each patient's row is kept together. So they are looked
+    up column by column, and two at a time, as complex numbers.
+    """
+    even = jnp.pad(table, ((0, 0), (0, table.shape[1] % 2)))
+    pairs, width = jax.lax.complex(even[:, 0::2], even[:, 1::2]), even.shape[1] // 2
+    found = jnp.take(pairs.ravel(), index[None] * width + jnp.arange(width, dtype=jnp.int32)[:, None], mode="clip")
+    return jnp.stack([found.real, found.imag], 1).reshape(2 * width, -1)[: table.shape[1]]
 
 
 def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:

@@ -1,8 +1,6 @@
 """Clones: Gompertz growth, kill by mechanism, immune response, acquired resistance."""
 
-import functools
-import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.cards.scenarios import Params
-from onco_gym.simulator.state import total
+from onco_gym.foundation.arrays import total
 
 ONE_CELL = -20.7
 """log cm3 of a single cell (10^9 cells per cm3)."""
@@ -74,12 +72,18 @@ def clone_kill(
     return _multiply(1 - params.resistance[:, kills], [kill[mechanism] for mechanism in kills])
 
 
-def immune_response(params: Params, response: jax.Array, drive: jax.Array) -> jax.Array:
-    """(I, n) next immune response. Each part rises to its drug's drive; the stronger their sum, the more slowly they wane."""
-    waning = params.immune_waning * params.immune_memory / (params.immune_memory + (total(response) if len(response) else 0.0))
-    return response + jnp.where(drive > response, params.immune_onset, waning) * (drive - response)
+def immune_response(params: Params, response: jax.Array, drive: Sequence[jax.Array]) -> jax.Array:
+    """(I, n) next immune response, from the ``drive`` (n,) of each immune mechanism.
+
+    Each part rises to its drug's drive. The stronger their sum, the more slowly they wane.
+    """
+    if not drive:
+        return response
+    waning = params.immune_waning * params.immune_memory / (params.immune_memory + total(response))
+    parts = zip(response, drive, strict=True)
+    return jnp.stack([old + jnp.where(new > old, params.immune_onset, waning) * (new - old) for old, new in parts])
 
 
 def _multiply(matrix: jax.Array, columns: Iterable[jax.Array]) -> jax.Array:
     """(K, n) matrix @ columns, summed in a fixed order as in :func:`total`."""
-    return functools.reduce(operator.add, (matrix[:, j][:, None] * column for j, column in enumerate(columns)))
+    return total(matrix[:, j][:, None] * column for j, column in enumerate(columns))

@@ -268,7 +268,7 @@ def test_chance_is_what_equal_treatment_shows(lung):
         given = rng.choice(4, 400, p=[0.1, 0.2, 0.3, 0.4])
         for size, start in zip(sizes, np.cumsum([0, *sizes]), strict=False):
             np.add.at(joint, (5, given, start + rng.integers(0, size, 400)), 1)
-        found.append(group_divergence(scenario, Tally(joint)))
+        found.append(group_divergence(scenario, Tally(joint, np.zeros_like(joint))))
     for name, levels in scenario.groups:
         assert found[0][name].chance == pytest.approx((len(levels) - 1) * 3 / 800)
         assert np.mean([one[name].nats for one in found]) == pytest.approx(found[0][name].chance, rel=0.15)

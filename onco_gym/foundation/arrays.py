@@ -1,0 +1,67 @@
+"""How arrays are computed, where XLA would choose a slow way or one that depends on the number of patients."""
+
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+IN_PLACE = ("xla_cpu_copy_insertion_use_region_analysis", True)
+"""Compiler option: arrays that are given up are changed in place, not copied first."""
+LESS_COMPILING = ("xla_backend_optimization_level", 1)
+"""Compiler option: compile faster; for one patient, the code is not slower."""
+
+
+def total(rows: Iterable[Any]) -> Any:
+    """The sum over the first axis, added up row by row.
+
+    XLA's own sum depends on the batch size: one patient and four thousand would differ in the last bit, and the same seed
+    would not give the same episode everywhere.
+    """
+    return functools.reduce(operator.add, rows)
+
+
+def either(rows: Iterable[Any]) -> Any:
+    """Whether any row of the first axis holds. It goes row by row, because XLA's own reduction is many times slower."""
+    return functools.reduce(operator.or_, rows)
+
+
+def settled(turns: Any, arrays: Any) -> Any:
+    """The same JAX arrays, computed only once.
+
+    XLA would otherwise compute them again for every row that reads them, at many times the cost, and it ignores optimisation
+    barriers on CPUs. It keeps a loop that changes nothing if it cannot know the number of ``turns``.
+
+    Args:
+        turns: () int32, a 1 that is known only at run time; see :func:`one_turn`. With None, the arrays are left as they are.
+        arrays: a tree of arrays.
+    """
+    if turns is None:
+        return arrays
+    import jax
+    import jax.numpy as jnp
+
+    def same(turn: Any, now: Any) -> Any:
+        return jax.tree.map(lambda a: jnp.where(turn < 0, jnp.zeros((), a.dtype), a), now)
+
+    return jax.lax.fori_loop(0, turns, same, arrays)
+
+
+def one_turn(truth: Any) -> Any:
+    """() int32, a 1 that nobody can know before run time, from an array of bools that are all true."""
+    return truth.ravel()[0].astype("int32")
+
+
+def compiler_options(*wanted: tuple[str, Any]) -> dict[str, Any]:
+    """Those of the ``wanted`` options that this version of XLA knows, for ``jax.jit``."""
+    return dict(option for option in wanted if _is_known(*option))
+
+
+@functools.cache
+def _is_known(name: str, value: Any) -> bool:
+    import jax
+
+    try:
+        jax.jit(lambda x: x, compiler_options={name: value})(0.0)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
