@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -30,7 +30,10 @@ class Threads:
                 made[place] = work(item)
 
         others = [self._pool.submit(take) for _ in range(min(self._others, len(items) - 1))]
-        take()
+        try:
+            take()
+        finally:
+            wait(others)
         for other in others:
-            other.result()
+            other.result()  # raises what its work raised
         return made

@@ -129,6 +129,32 @@ def test_nothing_is_compiled_after_the_first_steps(decide):
     assert compiled[before:] == []
 
 
+def test_tiles_make_no_difference(monkeypatch):
+    """Environments that are stepped in tiles beside each other are those that are stepped together, fairness included."""
+    one = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=12)
+    monkeypatch.setattr("onco_gym.interfaces.vector.LARGEST_TILE", 128)
+    many = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=12)
+    assert [len(env.unwrapped._slices) for env in (one, many)] == [1, 3]
+    first, second = (env.reset(seed=4)[0] for env in (one, many))
+    ended, rng = 0, np.random.default_rng(0)
+    for _ in range(8):
+        np.testing.assert_allclose(first, second, atol=1e-6)
+        actions = rng.integers(one.single_action_space.n, size=300)
+        (first, reward, over, cut, info), (second, also, *_, said) = one.step(actions), many.step(actions)
+        np.testing.assert_allclose(reward, also, atol=1e-6)
+        for name, term in info["reward_terms"].items():
+            np.testing.assert_allclose(term, said["reward_terms"][name], atol=1e-5)
+        np.testing.assert_array_equal(info["action_mask"], said["action_mask"])
+        np.testing.assert_array_equal(info["guideline"]["best"], said["guideline"]["best"])
+        if (over | cut).any():
+            np.testing.assert_allclose(info["final_obs"], said["final_obs"], atol=1e-6)
+        ended += (over | cut).sum()
+    assert ended > 100
+    for name, found in one.unwrapped.fairness().items():
+        assert found.decisions > 300
+        assert found == pytest.approx(many.unwrapped.fairness()[name], rel=1e-5)
+
+
 def test_all_episodes_ending_at_once():
     vector = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=3, terms=("outcome",), decide="cycles")
     vector.reset(seed=0)

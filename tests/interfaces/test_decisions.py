@@ -41,6 +41,11 @@ def test_a_step_is_its_cycles_one_by_one(kind):
     assert 1 < one.cycles[one.cycles > 0].mean() <= one.cycles.max() == (LONGEST if kind == "regimen" else 2)
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("regimen", "events"), ("workflow", "events"), ("dose", "cycles")])
+def test_who_says_nothing_decides_at_decision_points_but_doses_in_every_cycle(kind, expected):
+    assert make_engine("nsclc", kind=kind).decide == expected
+
+
 def test_decision_points_are_where_something_happened():
     """Every step that ended before the longest has a reason that the clinic can see."""
     engine = make_engine("nsclc", decide="events", **SHORT)

@@ -56,7 +56,7 @@ def test_steps_are_those_of_the_vector_environment(kind):
     """Which are those of single environments: the conformance checks."""
     env, plain = make(kind, seed=5), gym.make_vec(f"onco_gym/NSCLC{kind}-v0", num_envs=N, **SETTINGS)
     np.testing.assert_array_equal(env.reset(), plain.reset(seed=5)[0])
-    ended = cut = 0
+    ended = cut = cycles = 0
     for action, _ in zip(drawn(env.action_space, N, 0), range(30), strict=False):
         observation, reward, done, infos = env.step(action)
         assert (observation.dtype, reward.dtype, done.dtype) == (np.float32, np.float32, bool)
@@ -65,6 +65,8 @@ def test_steps_are_those_of_the_vector_environment(kind):
         np.testing.assert_array_equal(reward, value)
         np.testing.assert_array_equal(done, terminated | truncated)
         np.testing.assert_array_equal(env.action_masks(), info["action_mask"])
+        cycles += info["cycles"].sum()
+        assert env.unwrapped.cycles == cycles, "a budget of cycles counts what was simulated"
         for i in np.flatnonzero(done):
             np.testing.assert_array_equal(infos[i]["terminal_observation"], info["final_obs"][i])
             assert infos[i]["TimeLimit.truncated"] is bool(truncated[i])
