@@ -24,8 +24,8 @@ from onco_gym.patients import Cohort
 from onco_gym.rewards import TERMS, Tally, merged
 
 Batch = NDArray[Any]
-SMALLEST_TILE, LARGEST_TILE = 1024, 4096
-"""Environments that are stepped together: more would leave the processor's cache, fewer are not worth a thread."""
+TILE = 4096
+"""Most environments that are stepped together. More would leave the processor's cache, and fewer are not worth a thread."""
 _ENDS = [FIGURES.index("terminated"), FIGURES.index("truncated")]
 
 
@@ -270,6 +270,5 @@ class MultiObjectiveVectorEnv(OncologyVectorEnv):
 
 def _slices(n: int) -> list[slice]:
     """The environments of each tile. Tiles have one size, or two that differ by one."""
-    tiles = max(-(-n // LARGEST_TILE), min(os.cpu_count() or 1, n // SMALLEST_TILE), 1)
-    bounds = np.linspace(0, n, tiles + 1).astype(int)
+    bounds = np.linspace(0, n, -(-n // TILE) + 1).astype(int)
     return [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]

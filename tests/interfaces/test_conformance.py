@@ -132,7 +132,7 @@ def test_nothing_is_compiled_after_the_first_steps(decide):
 def test_tiles_make_no_difference(monkeypatch):
     """Environments that are stepped in tiles beside each other are those that are stepped together, fairness included."""
     one = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=12)
-    monkeypatch.setattr("onco_gym.interfaces.vector.LARGEST_TILE", 128)
+    monkeypatch.setattr("onco_gym.interfaces.vector.TILE", 128)
     many = gym.make_vec("onco_gym/NSCLC-v0", num_envs=300, horizon=12)
     assert [len(env.unwrapped._slices) for env in (one, many)] == [1, 3]
     first, second = (env.reset(seed=4)[0] for env in (one, many))
