@@ -163,10 +163,11 @@ class Engine:
 
     def _pooled(self) -> jax.Array:
         """(patients, numbers) the cohort. Each row is a patient, so that admitting one reads contiguous memory."""
-        patients = jax.jit(embody)(self.params, encode(self.card, self.cohort))
+        patients = [np.asarray(leaf) for leaf in jax.jit(embody)(self.params, encode(self.card, self.cohort))]
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
         self._shapes = [leaf.shape[:-1] for leaf in patients]
-        return jnp.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)]).T.copy()
+        columns = np.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)])
+        return jnp.asarray(np.ascontiguousarray(columns.T))
 
     def _bind(self) -> None:
         """Bind the compiled functions to the pool. It is an argument of theirs, so that all splits share them."""

@@ -74,7 +74,7 @@ def test_decision_points_are_where_something_happened():
     assert reasons >= {"progression", "response", "result", "held", "closed"}
 
 
-@pytest.mark.parametrize("kind", ["regimen", "workflow"])
+@pytest.mark.parametrize("kind", ["regimen", pytest.param("workflow", marks=pytest.mark.slow)])
 def test_a_scan_sees_what_the_vector_environment_sees(kind):
     engine, n = make_engine("nsclc", kind=kind, decide="events", **SHORT), 256
     suffix = "" if kind == "regimen" else "-Workflow"
@@ -95,6 +95,7 @@ def test_a_scan_sees_what_the_vector_environment_sees(kind):
         np.testing.assert_allclose(reward, outcome.reward, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_guideline_planner_and_records_understand_it():
     engine = make_engine("nsclc", split="test", decide="events", **SHORT)
     guideline, planner = (og.rollout(engine, load_agent(engine, name), 32) for name in ("guideline", "planner"))
@@ -121,7 +122,7 @@ def test_what_is_not_known_is_refused():
 
 def test_terms_are_summed():
     assert len(TERMS) == 4
-    vector = gym.make_vec("onco_gym/mo-NSCLC-v0", num_envs=256, decide="events", horizon=40)
+    vector = gym.make_vec("onco_gym/mo-NSCLC-v0", num_envs=256, decide="events")
     vector.reset(seed=0)
     _, reward, _, _, info = vector.step(np.full(256, 2))
     assert reward.shape == (256, 4)
