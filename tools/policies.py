@@ -102,7 +102,7 @@ def _pair(one: NDArray[np.floating], other: NDArray[np.floating]) -> tuple[str, 
 
 def _idle(engine: Engine, run: Episodes) -> NDArray[np.floating]:
     """(n,) cycles on a holiday or supportive care."""
-    return np.isin(run.given, (engine.scenario.holiday, engine.scenario.supportive)).sum(0).astype(float)
+    return np.isin(run.by_cycle(), (engine.scenario.holiday, engine.scenario.supportive)).sum(0).astype(float)
 
 
 def _lines(engine: Engine, run: Episodes) -> NDArray[np.floating]:
