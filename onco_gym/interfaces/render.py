@@ -140,14 +140,11 @@ def _draw_burden(axes: Any, scenario: Scenario, history: list[Snapshot], weeks: 
 def _draw_lanes(axes: Any, card: Card, scenario: Scenario, history: list[Snapshot], weeks: NDArray[Any]) -> None:
     given = [int(snap.state.last[0]) for snap in history[1:]]
     order = list(dict.fromkeys(given))
-    for start, regimen, before in zip(weeks[:-1], given, history, strict=False):
-        held = float(before.state.held[0])
-        axes.broken_barh(
-            [(start, scenario.cycle_weeks)],
-            (order.index(regimen) - 0.4, 0.8),
-            facecolor=f"C{order.index(regimen) % 10}",
-            alpha=0.35 if held else 0.9,
-        )
+    for start, end, regimen, before in zip(weeks[:-1], weeks[1:], given, history, strict=False):
+        lane, colour = (order.index(regimen) - 0.4, 0.8), f"C{order.index(regimen) % 10}"
+        first = start + (scenario.cycle_weeks if before.state.held[0] else 0.0)  # only a step's first cycle can be held
+        axes.broken_barh([(start, first - start)], lane, facecolor=colour, alpha=0.35)
+        axes.broken_barh([(first, end - first)], lane, facecolor=colour, alpha=0.9)
     titles = [textwrap.shorten(regimen_title(card, index), 40, placeholder="…") for index in order]
     axes.set_yticks(range(len(order)), titles, fontsize=8)
     axes.set_ylim(len(order) - 0.4 if order else 1, -0.6)

@@ -192,11 +192,12 @@ class OncologyEnv(Tallied, gym.Env[Observation, Any]):
         return frame
 
     def save_picture(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture of the journey so far as a PNG file. The environment needs a render mode."""
-        if not self._history:
-            raise gym.error.ResetNeeded("make the environment with a render_mode and call reset() before save_picture()")
+        """Write the picture of the journey so far, cycle by cycle, as a PNG file."""
+        if self.origin is None:
+            raise gym.error.ResetNeeded("call reset() before save_picture()")
+        history, _ = snapshots(self.engine, *self.origin, self.actions)
         with replacing(path) as temporary:
-            temporary.write_bytes(png(self.engine.card, self.engine.scenario, self.history))
+            temporary.write_bytes(png(self.engine.card, self.engine.scenario, history))
 
     def _options(self, options: Any) -> dict[str, Any]:
         """Check the options of a reset."""

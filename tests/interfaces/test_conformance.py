@@ -177,6 +177,18 @@ def test_the_pictures_have_something_on_them():
     assert (frame < 128).mean() > 0.005
 
 
+def test_a_saved_picture_shows_every_cycle(tmp_path, monkeypatch):
+    """Also those between decision points, and no gaps in the treatment."""
+    env, shown = gym.make("onco_gym/NSCLC-v0").unwrapped, []
+    monkeypatch.setattr("onco_gym.interfaces.single.png", lambda card, scenario, history: shown.extend(history) or b"picture")
+    env.reset(seed=0)
+    cycles = [env.step(2)[4]["cycles"] for _ in range(4)]
+    env.save_picture(tmp_path / "journey.png")
+    assert sum(cycles) > len(cycles)
+    assert [int(one.state.cycle[0]) for one in shown] == list(range(sum(cycles) + 1))
+    np.testing.assert_allclose(shown[-1].state.clones, env.journey.state.clones, rtol=1e-5)
+
+
 def test_import_is_light():
     code = "import sys, onco_gym; print([m for m in ('jax', 'torch', 'pydantic', 'matplotlib', 'scipy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
