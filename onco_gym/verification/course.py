@@ -6,16 +6,15 @@ precise. The worth is the environment's own reward without the fairness term, wh
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from onco_gym.foundation.threads import beside
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.origins import Origin
 from onco_gym.rewards import TERMS, Verdict, blend
@@ -28,7 +27,6 @@ from onco_gym.simulator.transition import Events, step
 QUALITY = list(TERMS).index("outcome")
 LANES = 256
 """Patients followed at once."""
-T = TypeVar("T")
 
 Reading = Literal["expected", "weighed", "sampled"]
 """How chance is read; see the module."""
@@ -147,11 +145,3 @@ def in_parts(work: Callable[[NDArray[np.intp]], Iterable[Any]], n: int, at_once:
         return [np.asarray(array) for array in work(rows)]
 
     return [np.concatenate(arrays, -1)[..., :n] for arrays in zip(*beside(part, range(0, n, at_once)), strict=True)]
-
-
-def beside(work: Callable[[int], T], starts: range) -> list[T]:
-    """``work`` on every start, on all cores: compiled code runs outside Python's lock."""
-    if len(starts) < 2:
-        return [work(start) for start in starts]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(work, starts))

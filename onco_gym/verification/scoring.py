@@ -15,11 +15,12 @@ from scipy.special import stdtrit
 
 from onco_gym.agents import Agent, play
 from onco_gym.foundation.progress import Progress, silent
+from onco_gym.foundation.threads import beside
 from onco_gym.foundation.units import WEEKS_PER_YEAR
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.verification.amortised import network_for
-from onco_gym.verification.course import Cases, Course, Reading, Sequence, beside, filled, follow, redrawn
+from onco_gym.verification.course import Cases, Course, Reading, Sequence, filled, follow, redrawn
 from onco_gym.verification.reasons import LostValue, explain
 from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import Record

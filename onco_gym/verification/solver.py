@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.planner import usual
+from onco_gym.foundation.threads import beside
 from onco_gym.interfaces.engine import Engine
 from onco_gym.knowledge.panel import VERDICTS
 from onco_gym.rewards import blend
 from onco_gym.simulator.state import Journey
-from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, beside, crisp, in_parts, move
+from onco_gym.verification.course import QUALITY, Cases, Reading, Sequence, advance, begin, crisp, in_parts, move
 
 LANES = 2048
 """Courses simulated at once."""
