@@ -1,9 +1,16 @@
-"""How arrays are computed, where XLA would choose a slow way or one that depends on the number of patients."""
+"""How arrays are computed, where XLA would choose a slow way or one that depends on the number of patients.
+
+And how NumPy's are filled without fresh memory.
+"""
 
 import functools
 import operator
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 IN_PLACE = ("xla_cpu_copy_insertion_use_region_analysis", True)
 """Compiler option: arrays that are given up are changed in place, not copied first."""
@@ -65,3 +72,40 @@ def _is_known(name: str, value: Any) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+class Spare:
+    """NumPy arrays of one shape. An array is handed out again once nobody holds it or a view of it.
+
+    To fill fresh memory takes several times as long as to fill an array that was there before.
+
+    Args:
+        shape: the shape.
+        dtype: the type of its numbers.
+        order: ``"C"`` or ``"F"``, as in ``numpy.empty``.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C") -> None:
+        self._shape, self._dtype, self._order = shape, dtype, order
+        self._arrays: list[NDArray[Any]] = []
+
+    def take(self) -> NDArray[Any]:
+        """An array with any numbers in it."""
+        for place, holders in enumerate(_holders(self._arrays)):
+            if holders == _NOBODY:
+                return self._arrays[place]
+        array = np.empty(self._shape, self._dtype, self._order)
+        if len(self._arrays) < _KEPT:
+            self._arrays.append(array)
+        return array
+
+
+_KEPT = 3
+"""Arrays that are kept: the last, the one before, which callers often still hold, and one to fill."""
+
+
+def _holders(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    return [sys.getrefcount(array) for array in arrays]
+
+
+_NOBODY = _holders([np.empty(0)])[0]

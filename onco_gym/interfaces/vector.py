@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onco_gym.cards import Card
 from onco_gym.cards.scenarios import Field
+from onco_gym.foundation.arrays import Spare
 from onco_gym.foundation.threads import Threads
 from onco_gym.interfaces.arguments import EngineError, checked_seed
 from onco_gym.interfaces.engine import FIGURES, Engine, Moved, Tallied, at_once, make_engine
@@ -151,6 +152,14 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         self._slices = _slices(num_envs)
         self._threads = Threads(len(self._slices))
         self._compiled = False
+        judged = len(self.action_names) if self.engine.judges else 0
+        # The simulator keeps each number of all patients together, and so do these arrays: to transpose them takes long.
+        self._spare = (
+            Spare((num_envs, len(self.observation_fields)), np.float32, "F"),
+            Spare((num_envs, self.engine.kind.mask_size), bool, "F"),
+            Spare((len(FIGURES), num_envs), np.float32),
+            Spare((judged, num_envs), bool),
+        )
         self._tally = self.engine.tally()
         self._mask: NDArray[np.bool_] = np.ones((num_envs, self.engine.kind.mask_size), bool)
         self._all = np.ones(num_envs, bool)
@@ -204,12 +213,7 @@ class OncologyVectorEnv(Tallied, VectorEnv[Batch, Batch, Batch]):
         if not self._tiles:
             raise gym.error.ResetNeeded("call reset() before step()")
         checked = self.engine.kind.checked(actions, self.num_envs)
-        kind, n = self.engine.kind, self.num_envs
-        # The simulator keeps each number of all patients together, and so do these arrays: to transpose them takes long.
-        seen = np.empty((n, len(kind.fields)), np.float32, order="F")
-        mask = np.empty((n, kind.mask_size), bool, order="F")
-        figures = np.empty((len(FIGURES), n), np.float32)
-        options = np.empty((len(self.action_names) if self.engine.judges else 0, n), bool)
+        seen, mask, figures, options = (spare.take() for spare in self._spare)
 
         def move(number: int) -> tuple[Tally, Last]:
             some = self._slices[number]

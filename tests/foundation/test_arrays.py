@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from onco_gym.foundation.arrays import IN_PLACE, LESS_COMPILING, compiler_options, either, one_turn, settled, total
+from onco_gym.foundation.arrays import IN_PLACE, LESS_COMPILING, Spare, compiler_options, either, one_turn, settled, total
 
 
 def test_rows_are_added_in_order():
@@ -27,3 +27,18 @@ def test_options_that_the_compiler_does_not_know_are_left_out():
     known = compiler_options(IN_PLACE, ("xla_no_such_option", 3), LESS_COMPILING)
     assert set(known) <= {IN_PLACE[0], LESS_COMPILING[0]}
     assert jax.jit(lambda x: x + 1, compiler_options=known)(1) == 2
+
+
+def test_a_spare_array_is_used_again_only_when_nobody_holds_it():
+    spare = Spare((4, 3), np.float32, "F")
+    first = spare.take()
+    assert (first.shape, first.dtype, first.flags.f_contiguous) == ((4, 3), np.float32, True)
+    where = first.ctypes.data
+    row = first[1]
+    del first
+    second = spare.take()
+    assert second.ctypes.data != where, "a view of the first is still held"
+    del row
+    assert spare.take().ctypes.data == where
+    held = [spare.take() for _ in range(6)]
+    assert len({array.ctypes.data for array in held}) == 6, "more than are kept"
