@@ -1,5 +1,6 @@
 # make demo       train MaskablePPO, evaluate it, write a report
 # make baselines  train and evaluate every baseline that has no run yet, and write their page
+# make leaderboards  judge every entry that ships with the boards
 # make test       run the test suite (make test-all adds the slow tests)
 # make lint       check style and types
 # make bench      measure speed beside the peers that can be installed
@@ -10,7 +11,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 PEER := .venv-gymnax/bin/python
 
-.PHONY: demo baselines test test-all lint bench docs clean
+.PHONY: demo baselines leaderboards test test-all lint bench docs clean
 
 demo: .venv/.demo
 	@mkdir -p runs
@@ -22,6 +23,9 @@ baselines: .venv/.demo .venv-d3rlpy/.installed
 	$(BIN)/python baselines/run.py
 	$(BIN)/python baselines/table.py
 	$(BIN)/python tools/policies.py
+
+leaderboards: .venv/.leaderboard
+	$(BIN)/python tools/leaderboards.py
 
 # XLA's older emitters compile in two thirds of the time; make test-all compiles as users do.
 test: .venv/.test

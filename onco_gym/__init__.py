@@ -12,7 +12,10 @@ from onco_gym.foundation.lazy import attach
 from onco_gym.interfaces.registry import register_all
 
 # JAX reads this when it starts. Flags that the user has set stay. See docs/design.md, "Speed".
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=65536 --xla_cpu_prefer_vector_width=512",
+)
 
 register_all()
 

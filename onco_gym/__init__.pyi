@@ -13,6 +13,7 @@ from onco_gym.cards import CardError as CardError
 from onco_gym.cards import citation as citation
 from onco_gym.cards import load_card as load_card
 from onco_gym.evaluation import Evaluation as Evaluation
+from onco_gym.evaluation import compare as compare
 from onco_gym.evaluation import evaluate as evaluate
 from onco_gym.evaluation import evaluate_all as evaluate_all
 from onco_gym.evaluation import read_evaluation as read_evaluation

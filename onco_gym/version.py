@@ -1,3 +1,3 @@
 """The version, read by the build and by ``onco_gym.__version__``."""
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"

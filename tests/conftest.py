@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import onnxruntime before onco_gym does
 # Most of the suite's time is compiling: what one process has compiled, the others and later runs need not.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")

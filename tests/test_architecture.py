@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ["version", "foundation", "cards", "knowledge", "patients", "simulator", "rewards", "interfaces"]
-ROOMS += ["agents", "journeys", "trials", "fairness", "verification", "evaluation", "testing", "cli"]
+ROOMS += ["agents", "journeys", "trials", "fairness", "verification", "evaluation", "leaderboard", "testing", "cli"]
 
 
 def imports(path):

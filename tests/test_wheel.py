@@ -40,7 +40,7 @@ def test_the_wheel_makes_every_id_in_a_clean_environment(tmp_path):
     with zipfile.ZipFile(wheel) as file:
         packed = set(file.namelist())
     package = ROOT / "onco_gym"
-    wanted = [package / "py.typed", *(path for kind in ("py", "pyi") for path in package.rglob(f"*.{kind}"))]
+    wanted = [package / "py.typed", *(path for kind in ("py", "pyi", "html", "css", "js") for path in package.rglob(f"*.{kind}"))]
     assert {str(path.relative_to(ROOT)) for path in wanted} <= packed
     assert "onco_gym/__init__.pyi" in packed
     run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel)

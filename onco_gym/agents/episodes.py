@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.error import InvalidAction
 from numpy.typing import NDArray
 
-from onco_gym.agents.protocol import Agent, AgentError
+from onco_gym.agents.protocol import Agent, AgentError, remembers
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.interfaces.engine import Engine, batch_size
 from onco_gym.interfaces.kinds import Encounter
@@ -32,7 +32,7 @@ class Steps:
         rewards: (H, n).
         terms: (H, terms, n) each reward term.
         carbon_kg: (H, n) kg CO2e.
-        probabilities: (H, n, R) the agent's probabilities, if it reports them.
+        probabilities: (H, n, R) the agent's probabilities, if it reports them and remembers nothing.
     """
 
     lengths: NDArray[np.int64]
@@ -147,7 +147,7 @@ def play(
     n, plain, cycle_weeks = len(origin.row), engine.kind.name == "regimen", engine.scenario.cycle_weeks
     encounter, observation, mask = _admitted(engine, origin)
     tally = engine.tally()
-    chances = getattr(agent, "probabilities", None) if keep_steps and plain else None
+    chances = getattr(agent, "probabilities", None) if keep_steps and plain and not remembers(agent) else None
     kept: dict[str, list[NDArray[Any]]] = collections.defaultdict(list)
     totals: dict[str, Any] = {name: np.zeros(n, np.float32) for name in ("returns", "weeks", "carbon_kg", "cost_usd")}
     terms = np.zeros((len(TERMS), n), np.float32)

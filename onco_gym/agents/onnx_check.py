@@ -120,6 +120,8 @@ class Model:
         inputs: what the file says about its inputs.
         outputs: the names of its outputs.
         metadata: its properties.
+        operators: how many operators it has.
+        numbers: how many numbers it holds.
 
     Raises:
         AgentError: if the file is damaged, or holds something that a policy does not need.
@@ -145,13 +147,18 @@ class Model:
         self._held = {one.name: _held(one.data_type, onnx.numpy_helper.to_array(one)) for one in graph.initializer}
         self.inputs = {one.name: _declared(one.type.tensor_type) for one in graph.input if one.name not in self._held}
         self.outputs = [one.name for one in graph.output]
+        self.operators, self.numbers = len(graph.node), sum(one.size for one in self._held.values())
         graph.ClearField("value_info")  # shapes that the file says, which may be lies
         for one in graph.output:
             one.type.tensor_type.ClearField("shape")
         self.content: bytes = self._model.SerializeToString()
 
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether inputs of these shapes fit into one batch of at most :data:`NUMBERS` numbers.
+        """Whether inputs of these shapes fit into one batch; see :meth:`work`."""
+        return self.work(shapes) is not None
+
+    def work(self, shapes: Mapping[str, Shape]) -> int | None:
+        """Multiplications for inputs of these shapes, as :data:`WORK` counts them; None for more than :data:`NUMBERS` numbers.
 
         Args:
             shapes: the shape of every input, by its name. The first axis is the batch.
@@ -175,11 +182,11 @@ class Model:
             if node.op_type in ("Gemm", "MatMul"):
                 work += new * given[0].shape[0 if any(one.name == "transA" and one.i for one in node.attribute) else -1]
             if numbers > NUMBERS and patients > 1:
-                return False
+                return None
             if numbers > NUMBERS or work > WORK * patients:
                 expected = f"expected at most {NUMBERS} numbers and {WORK} multiplications for each patient"
                 raise self._error(f"computes too much, in {node.op_type}: {expected}")
-        return True
+        return work
 
     def _made(self, node: Any, given: Sequence[Any]) -> list[Known]:
         """What is known about the results of an operator.

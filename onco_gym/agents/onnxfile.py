@@ -2,8 +2,9 @@
 
 A policy file takes ``observation`` (n, F) float32. It returns ``scores`` (n, mask size) float32; for each part of the action,
 the choice with the highest score that the mask allows is taken. For dosing it returns ``action`` (n, D) float32, clipped to
-0..1. :mod:`onco_gym.agents.onnx_check` checks a file before onnxruntime runs it. Files written here end with a checksum, which
-detects damage, not malice.
+0..1. A recurrent policy also takes ``state_in`` (n, S) float32, zeros when an episode begins, and returns ``state_out`` (n, S),
+which it is given back at the next visit. :mod:`onco_gym.agents.onnx_check` checks a file before
+:mod:`onco_gym.agents.onnx_policy` runs it. Files written here end with a checksum, which detects damage, not malice.
 """
 
 import os
@@ -16,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onco_gym.agents.observations import Masks, Observations
-from onco_gym.agents.onnx_check import Model, package, sealed, unsealed
+from onco_gym.agents.onnx_check import package, sealed, unsealed
+from onco_gym.agents.onnx_policy import LARGEST, Ends, OnnxPolicy
 from onco_gym.agents.protocol import AgentError
 from onco_gym.foundation.files import replacing
 from onco_gym.interfaces.engine import Engine
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
-LARGEST = 8 * 2**20
-"""Bytes that a policy file may have; larger files are refused. Reading a hostile file takes up to a hundred times its size."""
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "elu": "Elu", "sigmoid": "Sigmoid", "softplus": "Softplus"}
 """Activations of :func:`save_mlp_onnx`, and their ONNX operators."""
 _OPSET, _IR = 17, 8
@@ -45,68 +45,72 @@ class OnnxAgent:
         engine: the environment that it is for.
         source: the path of the file, or its bytes.
 
+    Attributes:
+        metadata: the properties of the file, without its checksum.
+        remembers: whether the policy is recurrent. It is then called for whole episodes, in order, with the same patients in
+            the same rows. Patients at cycle 0 are new to it.
+
     Raises:
         AgentError: if the file is not such a policy.
     """
 
     def __init__(self, engine: Engine, source: str | os.PathLike[str] | bytes) -> None:
-        self._name = "the policy" if isinstance(source, bytes) else str(source)
+        name = "the policy" if isinstance(source, bytes) else str(source)
         content = source if isinstance(source, bytes) else _read(Path(source))
-        if len(content) > LARGEST:
-            raise AgentError(f"{self._name} has too many bytes, expected at most {LARGEST}")
-        self._parts, self._output = tuple(engine.kind.parts.values()), output(engine)
-        self._features, self._size = len(engine.kind.fields), engine.kind.mask_size
-        self._model, self._fits = Model(content, self._name), dict[tuple[int, ...], bool]()
-        self.metadata = {key: value for key, value in self._model.metadata.items() if key != "sha256"}
-        self._check_shape(engine.id)
-        self._session = _session(self._model.content, self._name)
-        for n in (1, 3):
-            self.scores(np.zeros((n, self._features), np.float32))
+        self._policy = OnnxPolicy(content, name, ends_of(engine))
+        self.metadata, self._parts = self._policy.metadata, tuple(engine.kind.parts.values())
+        self._memory = Memory(engine, self._policy.memory)
+        self.remembers = self._policy.memory > 0
+        made_for = self.metadata.get("environment", engine.id)
+        if made_for != engine.id:
+            warnings.warn(f"{name} was made for {made_for} but is used on {engine.id}", stacklevel=2)
 
     def act(self, observation: Observations, mask: Masks) -> NDArray[Any]:
         """(n,) regimens, (n, parts) for the workflow, (n, D) intensities for dosing."""
         return choose(self.scores(observation), mask, self._parts)
 
     def scores(self, observation: Observations) -> NDArray[np.float32]:
-        """(n, mask size): the output of the file."""
-        batch = np.ascontiguousarray(observation, np.float32)
-        if not len(batch):
-            return np.zeros((0, self._size), np.float32)
-        if batch.shape not in self._fits:
-            self._fits[batch.shape] = self._model.fits({"observation": batch.shape})
-        if not self._fits[batch.shape]:
-            return np.concatenate([self.scores(half) for half in np.array_split(batch, 2)])
-        try:
-            answer = self._session.run([self._output], {"observation": batch})[0]
-        except Exception as error:  # onnxruntime's errors have no common base class
-            raise AgentError(f"{self._name} fails on a batch of {len(batch)}: {_line(error)}") from None
-        if answer.shape != (len(batch), self._size) or answer.dtype != np.float32:
-            shape = f"{self._output} of {answer.dtype} and shape {answer.shape}"
-            raise AgentError(f"{self._name} returns {shape}, expected float32 and shape {(len(batch), self._size)}")
-        if not np.isfinite(answer).all():
-            raise AgentError(f"{self._name} returns numbers that are not finite")
-        return np.asarray(answer)
+        """(n, mask size): the output of the file. To a recurrent policy this is a visit, as :meth:`act` is."""
+        scores, after = self._policy.run(observation, self._memory.of(observation))
+        self._memory.keep(after)
+        return scores
+
+    def restart(self) -> None:
+        """Forget all patients."""
+        self._memory.keep(None)
 
     def probabilities(self, observation: Observations, mask: Masks) -> NDArray[np.float64]:
         """(n, R) 1 for the regimen that is chosen; not for dosing or the workflow."""
         return certain(self.act(observation, mask), self._parts)
 
-    def _check_shape(self, environment: str) -> None:
-        """Check before running anything: onnxruntime computes what it can as soon as it loads a file."""
-        inputs, outputs = self._model.inputs, self._model.outputs
-        if list(inputs) != ["observation"] or self._output not in outputs:
-            expected = f"{environment} needs input 'observation' and output {self._output!r}"
-            raise AgentError(f"{self._name} takes {list(inputs)} and returns {outputs}: {expected}")
-        kind, shape = inputs["observation"]
-        if kind != "float32" or shape is None or len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != self._features):
-            expected = f"{environment} gives float32 of shape (n, {self._features})"
-            raise AgentError(f"{self._name} takes {kind} of shape {shape}: {expected}")
-        if isinstance(shape[0], int):
-            raise AgentError(f"{self._name} takes batches of {shape[0]} only, expected a batch axis of free size")
-        self._model.fits({"observation": (1, self._features)})
-        made_for = self.metadata.get("environment", environment)
-        if made_for != environment:
-            warnings.warn(f"{self._name} was made for {made_for} but is used on {environment}", stacklevel=3)
+
+class Memory:
+    """What a recurrent policy remembers of patients.
+
+    Args:
+        engine: the environment.
+        width: how many numbers it remembers of each; 0 if it is not recurrent.
+    """
+
+    def __init__(self, engine: Engine, width: int) -> None:
+        self._width, self._state = width, np.zeros((0, width), np.float32)
+        self._cycle = next(field.index for field in engine.kind.fields if field.name == "cycle")
+
+    def of(self, observation: Observations) -> NDArray[np.float32]:
+        """(n, width) of the patients in ``observation`` (n, F): zeros for those at cycle 0, and for a batch of another size."""
+        n = len(observation)
+        if not self._width or len(self._state) != n:
+            return np.zeros((n, self._width), np.float32)
+        return np.where(observation[:, [self._cycle]] > 0, self._state, np.float32(0))
+
+    def keep(self, state: NDArray[np.float32] | None) -> None:
+        """Remember ``state`` (n, width), or nothing."""
+        self._state = np.zeros((0, self._width), np.float32) if state is None else state
+
+
+def ends_of(engine: Engine) -> Ends:
+    """What an environment gives to a policy file, and what it takes."""
+    return Ends(engine.id, len(engine.kind.fields), output(engine), engine.kind.mask_size)
 
 
 def output(engine: Engine) -> str:
@@ -212,23 +216,3 @@ def _read(path: Path) -> bytes:
         raise AgentError(f"there is no policy file {str(path)!r}")
     with path.open("rb") as file:
         return file.read(LARGEST + 1)
-
-
-def _session(content: bytes, name: str) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise AgentError(f'policy files need onnxruntime: pip install "onco_gym[onnx]" ({error})') from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.use_deterministic_compute = True
-    options.log_severity_level = 4  # the error says what went wrong
-    options.add_session_config_entry("session.load_model_format", "ONNX")
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors have no common base class
-        raise AgentError(f"{name} is not an ONNX model that can be run: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

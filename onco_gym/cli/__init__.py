@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from onco_gym.cli import agents, dataset, environments, evaluation, patients, trials, verification
+from onco_gym.cli import agents, dataset, environments, evaluation, leaderboard, patients, site, submission, trials, verification
 from onco_gym.cli.parser import Commands, Parser
 from onco_gym.cli.screen import note, warnings_as_notes
 from onco_gym.interfaces.registry import NAMESPACE
 from onco_gym.version import __version__
 
-MODULES = (environments, patients, evaluation, agents, dataset, verification, trials)
+MODULES = (environments, patients, evaluation, agents, dataset, verification, trials, leaderboard, submission, site)
 """The modules of commands, in the order of the help."""
 
 

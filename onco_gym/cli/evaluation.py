@@ -1,6 +1,7 @@
-"""Commands that measure agents: rollout, evaluate, yardstick."""
+"""Commands that measure agents: rollout, evaluate, compare, yardstick."""
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 import onco_gym
@@ -31,6 +32,13 @@ def register(commands: Commands) -> None:
     parser.add_json()
     parser.add_html()
     parser.add_workers()
+    parser.add_quiet()
+
+    about = "Compare two agents on the same patients: who fares better, where they part, and for whom it matters."
+    parser = commands.add(compare_command, about, "compare policy.onnx guideline --env NSCLC -n 2000", agents=True)
+    parser.add_agent(other=True)
+    parser.add_treated(1000)
+    parser.add_json()
     parser.add_quiet()
 
     about = "Measure the planner, which is 100 of the score, and keep the result beside the card. This takes minutes."
@@ -78,23 +86,46 @@ def evaluate_command(arguments: argparse.Namespace) -> None:
             agent = onco_gym.load_agent(engine, arguments.agent, arguments.seed)
             write_report(arguments.html, [first, *others], engine, agent)
     _print_evaluations([first, *others])
-    compared = {"compared": [one.to_json() for one in others]} if others else {}
-    write_figures(arguments.json, {**first.to_json(), **compared})
+    rest = {"compared": [one.to_json() for one in others]} if others else {}
+    write_figures(arguments.json, {**first.to_json(), **rest})
     if arguments.html:
         wrote(arguments.html)
 
 
 def _print_evaluations(found: "list[Evaluation]") -> None:
-    from onco_gym.evaluation.tables import fairness_rows, rows
+    from onco_gym.evaluation.figures import GUIDELINE
+    from onco_gym.evaluation.tables import compared, fairness_rows, rows
 
     screen, first = console(), found[0]
     title = f"{first.stamp.environment}, {first.episodes:,} {first.stamp.split} patients, seed {first.seed}; 95% intervals"
+    beside = next((one for one in found[1:] if one.agent == GUIDELINE), None)
+    if beside is not None:
+        screen.print(f"{compared(first, beside)}\n")
     screen.print(make_table(title, ("", *(one.agent for one in found)), rows(found)))
     for one in found:
         if one.fairness is not None:
             title = f"Fairness of {one.agent}: {one.fairness.patients:,} patients and their twins"
             head = ("attribute", "effect", "nats, less chance", "decisions that change", "starts of a line that change")
             screen.print(make_table(title, head, fairness_rows(one)))
+
+
+def compare_command(arguments: argparse.Namespace) -> None:
+    """Compare two agents on the same patients."""
+    found = find_environment(arguments.env)
+    with progress_bar(quiet=arguments.quiet) as progress:
+        from onco_gym.evaluation.tables import comparison_rows, parting_rows, subgroup_rows
+
+        engine = onco_gym.make_engine(found.card, kind=found.kind, split=arguments.split, decide=arguments.decide)
+        asked = (arguments.agent, arguments.other, arguments.n, arguments.seed)
+        names = (os.path.basename(arguments.agent), os.path.basename(arguments.other))
+        compared = onco_gym.compare(engine, *asked, names=names, progress=progress)
+    screen, both = console(), f"{compared.first} and {compared.second}"
+    title = f"{both} on the same {compared.patients:,} patients of {engine.id}, seed {arguments.seed}; 95% intervals"
+    screen.print(make_table(title, ("", f"{compared.first} minus {compared.second}"), comparison_rows(compared)))
+    head = ("line", compared.first, compared.second, "patients", "return", "weeks lived")
+    screen.print(make_table("Where they part for the first time", head, parting_rows(compared, 12)))
+    screen.print(make_table("For whom", ("patients who have", "number", "return"), subgroup_rows(compared)))
+    write_figures(arguments.json, compared.to_json())
 
 
 def yardstick_command(arguments: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """The parser of the command line. Commands add themselves to it, and its errors suggest what was meant."""
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -18,6 +19,19 @@ WARNING = "Research software, not for treating patients."
 
 class UsageError(ValueError):
     """A command that cannot be carried out as it was given. The message says what was expected."""
+
+
+def needs_leaderboard(run: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """A command that needs the packages of the extra ``leaderboard``, and says so if one is missing."""
+
+    @functools.wraps(run)
+    def checked(arguments: argparse.Namespace) -> None:
+        try:
+            run(arguments)
+        except ModuleNotFoundError as error:
+            raise UsageError(f'this command needs {error.name}: pip install "onco_gym[leaderboard]"') from None
+
+    return checked
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -82,9 +96,11 @@ class Parser(argparse.ArgumentParser):
         """Add the positional argument ID."""
         self.add_argument("id", metavar="ID", help=ENVIRONMENT)
 
-    def add_agent(self) -> None:
-        """Add the positional argument AGENT and the environment that it acts in."""
+    def add_agent(self, other: bool = False) -> None:
+        """Add the positional argument AGENT, with ``other`` also OTHER, and the environment that it acts in."""
         self.add_argument("agent", metavar="AGENT", help="who decides (see below)")
+        if other:
+            self.add_argument("other", metavar="OTHER", help="the agent to compare it with")
         self.add_argument("--env", required=True, metavar="ID", help=ENVIRONMENT)
 
     def add_episodes(self, default: int) -> None:
@@ -107,6 +123,10 @@ class Parser(argparse.ArgumentParser):
     def add_rollout(self, episodes: int) -> None:
         """Add an agent, the number of patients whom it meets, who they are, and when it decides."""
         self.add_agent()
+        self.add_treated(episodes)
+
+    def add_treated(self, episodes: int) -> None:
+        """Add the number of patients, who they are, and when the agent decides."""
         self.add_episodes(episodes)
         self.add_seed("the same patients and the same chance")
         text = "which patients; nobody is in two splits; by default test"
@@ -134,6 +154,11 @@ class Parser(argparse.ArgumentParser):
         allowed = endings or (".png", ".pdf", ".svg", ".jpg")
         self.add_argument("--plot", type=output_file(*allowed), metavar="FILE.png", help=about)
 
+    def add_store(self) -> None:
+        """Add the store of a leaderboard."""
+        text = "where submissions are kept: a SQLite file, or postgresql+psycopg://...; by default a file in your folder of data"
+        self.add_argument("--store", metavar="URL", help=text)
+
     def add_workers(self) -> None:
         """Add the options of commands whose work can be spread over processes."""
         text = "where the work is done: local (here, the default), or ray (on all cores or a cluster)"
@@ -156,8 +181,8 @@ def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
 class Commands:
     """The commands of a parser. Each module of commands has a ``register(commands)`` that adds its own."""
 
-    def __init__(self, parser: Parser) -> None:
-        self._parsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    def __init__(self, parser: Parser, within: str = "") -> None:
+        self._parsers, self._within = parser.add_subparsers(title="commands", metavar="COMMAND", required=True), within
 
     def add(self, run: Callable[[argparse.Namespace], None], about: str, example: str, agents: bool = False) -> Parser:
         """Add a command.
@@ -171,10 +196,15 @@ class Commands:
         Returns:
             The parser of the command, which takes its arguments.
         """
-        name = example.split()[0]
+        name = example.removeprefix(self._within).split()[0]
         parser: Parser = self._parsers.add_parser(name, help=about, description=about, example=example, agents=agents)
         parser.set_defaults(run=run)
         return parser
+
+    def add_group(self, name: str, about: str, example: str) -> "Commands":
+        """Add a command that has commands of its own. Their examples begin with its name, too."""
+        parser: Parser = self._parsers.add_parser(name, help=about, description=about, example=example)
+        return Commands(parser, within=f"{name} ")
 
     @property
     def names(self) -> list[str]:

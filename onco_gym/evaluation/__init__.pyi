@@ -1,3 +1,5 @@
+from onco_gym.evaluation.comparing import HeadToHead as HeadToHead
+from onco_gym.evaluation.comparing import compare as compare
 from onco_gym.evaluation.figures import Evaluation as Evaluation
 from onco_gym.evaluation.figures import EvaluationError as EvaluationError
 from onco_gym.evaluation.figures import improvement as improvement

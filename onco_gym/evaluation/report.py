@@ -11,8 +11,8 @@ import numpy as np
 
 from onco_gym.agents import Agent, rollout
 from onco_gym.evaluation.figures import GUIDELINE, Evaluation, EvaluationError
-from onco_gym.evaluation.tables import MISSING, fairness_rows, rows
-from onco_gym.foundation.intervals import Interval, mean
+from onco_gym.evaluation.tables import MISSING, compared, fairness_rows, rows
+from onco_gym.foundation.intervals import Interval
 from onco_gym.foundation.pages import COLOURS, INK, NOTE, colour, figure, section, table, write_page
 from onco_gym.interfaces.engine import OWN, Engine
 from onco_gym.journeys import from_actions
@@ -99,17 +99,6 @@ def _opening(heading: str, evaluations: Sequence[Evaluation], engine: Engine) ->
     )
     note = f'<p class="note">{NOTE} All patients are simulated.</p>'
     return f"<h1>{html.escape(heading)}</h1>\n{verdict}<p>{html.escape(said)}</p>\n{note}"
-
-
-def compared(one: Evaluation, other: Evaluation) -> str:
-    """A sentence that says which of two agents does better on the same patients."""
-    gain = mean(one.runs.returns - other.runs.returns)
-    does = "does better than" if gain.low > 0 else "does worse than" if gain.high < 0 else "cannot be told apart from"
-    unseen = ", whom no training met" if one.stamp.split == "test" else ""
-    return (
-        f"{one.agent} {does} {other.agent}: its mean return is {abs(gain.value):.3f} {'higher' if gain.value >= 0 else 'lower'} "
-        f"(95% interval of the difference {gain.low:+.3f} to {gain.high:+.3f}), on the same {one.episodes:,} patients{unseen}."
-    )
 
 
 def _bars(evaluations: Sequence[Evaluation], name: str, label: str, caption: str, times: float = 1.0) -> str:

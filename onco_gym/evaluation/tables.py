@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from onco_gym.evaluation.comparing import HeadToHead
 from onco_gym.evaluation.figures import Evaluation, improvement
 from onco_gym.evaluation.rollouts import RolloutSummary
-from onco_gym.foundation.intervals import Interval
+from onco_gym.foundation.intervals import Interval, mean
 
 MISSING = "-"
 Form = Callable[[float], str]
@@ -24,6 +25,19 @@ def shown(interval: Interval | None, form: Form) -> str:
     high = form(interval.high) if math.isfinite(interval.high) else "not reached"
     low = form(interval.low) if math.isfinite(interval.low) else MISSING
     return f"{form(interval.value)} ({low} to {high})"
+
+
+def compared(one: Evaluation, other: Evaluation) -> str:
+    """Two sentences: which of two agents does better on the same patients, in return and in quality-adjusted life years."""
+    gain = mean(one.runs.returns - other.runs.returns)
+    life = mean(one.runs.terms["outcome"] - other.runs.terms["outcome"])
+    does = "does better than" if gain.low > 0 else "does worse than" if gain.high < 0 else "cannot be told apart from"
+    unseen = ", whom no training met" if one.stamp.split == "test" else ""
+    return (
+        f"{one.agent} {does} {other.agent}: its mean return is {abs(gain.value):.3f} {'higher' if gain.value >= 0 else 'lower'} "
+        f"(95% interval of the difference {gain.low:+.3f} to {gain.high:+.3f}), on the same {one.episodes:,} patients{unseen}. "
+        f"In quality-adjusted life years the difference is {life.value:+.3f} ({life.low:+.3f} to {life.high:+.3f})."
+    )
 
 
 def rows(evaluations: Sequence[Evaluation]) -> list[tuple[str, ...]]:
@@ -93,3 +107,28 @@ def rollout_rows(found: RolloutSummary) -> list[tuple[str, str]]:
         *([("tests, USD per patient", shown(found.cost_usd, whole))] if found.cost_usd.value > 0 else []),
         *((f"first cycle: {regimen}", percent(share)) for regimen, share in [*found.first_cycle.items()][:5]),
     ]
+
+
+def comparison_rows(found: HeadToHead) -> list[tuple[str, str]]:
+    """One row per figure of a comparison: its name and unit, and its value."""
+    return [
+        ("return", f"{found.gain:+.3f}"),
+        ("chance that a patient does better", f"{found.improvement:.1%}"),
+        ("quality-adjusted life years", f"{found.qalys:+.3f}"),
+        ("weeks lived", f"{found.weeks:+.1f}"),
+        ("carbon, kg CO2e per patient", f"{found.carbon_kg:+,.0f}"),
+        ("patients who are treated alike", f"{found.alike:.1%}"),
+    ]
+
+
+def parting_rows(found: HeadToHead, most: int) -> list[tuple[str, ...]]:
+    """One row for each of the ``most`` frequent first differences: line, both regimens, patients, and what becomes of them."""
+    return [
+        (f"{one.line}", one.first, one.second, f"{one.patients:,}", f"{one.gain:+.3f}", f"{one.weeks:+.1f}")
+        for one in found.partings[:most]
+    ]
+
+
+def subgroup_rows(found: HeadToHead) -> list[tuple[str, str, str]]:
+    """One row per subgroup: its name, its patients, and the difference in return."""
+    return [(one.name, f"{one.patients:,}", f"{one.gain:+.3f}") for one in found.subgroups]

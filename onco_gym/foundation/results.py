@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 Figure = Annotated[Interval, PlainValidator(Interval.from_json), PlainSerializer(Interval.to_json)]
 """An interval as a field of a result. Files hold its three numbers by name, and null for what is not finite."""
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
 
 def to_plain(result: Any) -> Any:
     """A dataclass as values that ``json.dumps`` can write, under the aliases of its fields."""
-    return TypeAdapter(type(result)).dump_python(result, mode="json", by_alias=True)
+    return _adapter(type(result)).dump_python(result, mode="json", by_alias=True)
 
 
 def from_plain(kind: type[T], content: Any) -> T:
@@ -27,12 +28,25 @@ def from_plain(kind: type[T], content: Any) -> T:
         ValueError: if something is missing or has the wrong type; one line that names it.
     """
     try:
-        return TypeAdapter(kind).validate_python(content)
+        found: T = _adapter(kind).validate_python(content)
+        return found
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(first_problem(error)) from None
     except (TypeError, KeyError, OverflowError) as error:  # of what reads a single field
         raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem that pydantic found, in one line: where, and what was expected."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Making one takes longer than using it, so they are kept."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def read_plain(path: str | os.PathLike[str]) -> Any:

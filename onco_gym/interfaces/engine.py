@@ -141,7 +141,8 @@ class Engine:
         }
         self.decide = decide
         self._family = {split: self}  # the same engine on other splits
-        self._secret = None if secret is None else tuple(np.frombuffer(secret, "<u4"))
+        self._ways = {decide: self}  # the same engine with other ways to decide
+        self._secret = _words(secret)
         self.generator = default_generator(card) if generator is None else generator
         self.split = split if cohort is None else OWN
         self.cohort = draw_split(self.generator, split) if cohort is None else cohort
@@ -153,12 +154,7 @@ class Engine:
         self.pool = self._pooled()
         self.singles: dict[int, Any] = {}  # compiled for one patient, by the single environment
         self.step = jax.jit(self._step, donate_argnums=(0, 1))
-        self._compiled = (
-            jax.jit(self._admit),
-            jax.jit(self._receive),
-            jax.jit(self._readmit, donate_argnums=(1, 2)),
-            jax.jit(self._move, donate_argnums=(1, 3), compiler_options=compiler_options(IN_PLACE)),
-        )
+        self._compile(jax.jit(self._receive))
         self._bind()
 
     def _pooled(self) -> jax.Array:
@@ -166,8 +162,18 @@ class Engine:
         patients = [np.asarray(leaf) for leaf in jax.jit(embody)(self.params, encode(self.card, self.cohort))]
         self._rows = [int(np.prod(leaf.shape[:-1])) for leaf in patients]
         self._shapes = [leaf.shape[:-1] for leaf in patients]
-        columns = np.concatenate([leaf.reshape(rows, -1) for leaf, rows in zip(patients, self._rows, strict=True)])
+        n = len(self.cohort)
+        columns = np.concatenate([leaf.reshape(rows, n) for leaf, rows in zip(patients, self._rows, strict=True)])
         return jnp.asarray(np.ascontiguousarray(columns.T))
+
+    def _compile(self, receive: Any) -> None:
+        """Everything that is compiled and needs the pool. Only ``receive`` does not depend on its size and on the secret."""
+        self._compiled = (
+            jax.jit(self._admit),
+            receive,
+            jax.jit(self._readmit, donate_argnums=(1, 2)),
+            jax.jit(self._move, donate_argnums=(1, 3), compiler_options=compiler_options(IN_PLACE)),
+        )
 
     def _bind(self) -> None:
         """Bind the compiled functions to the pool. It is an argument of theirs, so that all splits share them."""
@@ -176,9 +182,9 @@ class Engine:
 
     def deciding(self, decide: str) -> "Engine":
         """The same engine with another answer to when an agent decides."""
-        if decide == self.decide:
-            return self
-        return make_engine(**{**self._made_from, "decide": decide})
+        if decide not in self._ways:
+            self._ways[decide] = make_engine(**{**self._made_from, "decide": decide})
+        return self._ways[decide]
 
     def on(self, split: str) -> "Engine":
         """The same engine on the patients of another split. An engine with a cohort of its own stays as it is.
@@ -190,19 +196,37 @@ class Engine:
         if self.split == OWN:
             return self
         if split not in self._family:
-            other = object.__new__(Engine)
-            other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "stamp"})
-            other.split, other.cohort = split, draw_split(self.generator, split)
-            other._made_from = {**self._made_from, "split": split}
-            other.pool = other._pooled()
-            other._bind()
-            self._family[split] = other
+            self._family[split] = self._with(draw_split(self.generator, split), split, {"split": split})
         return self._family[split]
+
+    def among(self, cohort: Cohort, secret: bytes | None = None) -> "Engine":
+        """The same engine with other patients of the same card, and with chance from ``secret``. Rollouts compile nothing again.
+
+        Args:
+            cohort: the patients.
+            secret: 32 bytes, if nobody is to foresee them; see :func:`make_engine`.
+        """
+        check_secret(secret)
+        other = self._with(cohort, OWN, {"cohort": cohort, "secret": secret})
+        other._family, other._secret = {OWN: other}, _words(secret)
+        other._compile(self._compiled[1])
+        other._bind()
+        return other
+
+    def _with(self, cohort: Cohort, split: str, made_from: dict[str, Any]) -> "Engine":
+        """A copy with other patients."""
+        other = object.__new__(Engine)
+        other.__dict__.update({name: value for name, value in self.__dict__.items() if name != "stamp"})
+        other.split, other.cohort, other._made_from = split, cohort, {**self._made_from, **made_from}
+        other._ways = {self.decide: other}
+        other.pool = other._pooled()
+        other._bind()
+        return other
 
     def computing(self, terms: Collection[str]) -> "Engine":
         """The same engine with other reward terms; it shares everything else and is meant for use inside compiled functions."""
         other = object.__new__(Engine)
-        other.__dict__.update(self.__dict__, terms=frozenset(terms))
+        other.__dict__.update(self.__dict__, terms=frozenset(terms), _ways={self.decide: other})
         return other
 
     def __repr__(self) -> str:
@@ -259,7 +283,7 @@ class Engine:
     def unpacked(self, columns: jax.Array) -> Patient:
         """Patients from columns (numbers per patient, n): the rows of :attr:`pool`, transposed."""
         parts = jnp.split(columns, np.cumsum(self._rows)[:-1])
-        return Patient(*(part.reshape(*shape, -1) for part, shape in zip(parts, self._shapes, strict=True)))
+        return Patient(*(part.reshape(*shape, columns.shape[1]) for part, shape in zip(parts, self._shapes, strict=True)))
 
     def look(self, encounter: Encounter) -> tuple[jax.Array, jax.Array]:
         """((F, n) observation, (mask size, n) action mask)."""
@@ -502,6 +526,10 @@ class Tallied:
         self._tally = self.engine.tally()
 
 
+def _words(secret: bytes | None) -> tuple[np.uint32, ...] | None:
+    return None if secret is None else tuple(np.frombuffer(secret, "<u4"))
+
+
 def _places(ended: jax.Array) -> jax.Array:
     """(some,) the places of the first of those who ``ended`` (n,); past the end where there are no more."""
     return jnp.nonzero(ended, size=at_once(len(ended)), fill_value=len(ended))[0]
@@ -509,7 +537,7 @@ def _places(ended: jax.Array) -> jax.Array:
 
 def at_once(n: int) -> int:
     """How many of ``n`` patients are replaced at a time: enough for most steps."""
-    return min(n, max(32, n // 16))
+    return min(n, max(32, 3 * n // 64))
 
 
 def batch_size(n: int) -> int:

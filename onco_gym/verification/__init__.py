@@ -5,7 +5,7 @@ from onco_gym.verification.reasons import LostValue
 from onco_gym.verification.reconstruction import Observed, Reconstruction, misfit, reconstruct, watch
 from onco_gym.verification.records import Record, read_record, record_episodes, write_record
 from onco_gym.verification.report import write_report
-from onco_gym.verification.scoring import Verification, optimal, verify
+from onco_gym.verification.scoring import Verification, optimal, verify, weeks_lost
 from onco_gym.verification.solutions import Solutions
 from onco_gym.verification.solver import Effort, Plans
 
@@ -29,6 +29,7 @@ __all__ = [
     "record_episodes",
     "verify",
     "watch",
+    "weeks_lost",
     "write_record",
     "write_report",
 ]

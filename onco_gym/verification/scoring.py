@@ -94,9 +94,12 @@ def optimal(
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
         settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
         plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
+    if count == who.key.shape[-1]:  # what is ordered beyond a limit becomes a pause, and a plan says so
+        plans = Plans(follow(engine, who, plans.decisions, reading).given, plans.value, plans.tried)
+    plans = Plans(plans.decisions, plans.value, plans.tried + tried)
     if known is not None and names:
         known.keep(names, plans)
-    return Plans(plans.decisions, plans.value, plans.tried + tried)
+    return plans
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,18 +188,17 @@ def verify(
     def stage(name: str) -> None:
         progress(name, next(stages), 7)
 
-    who, done, lengths = record.who(engine), filled(engine, record.actions), record.lengths.astype(np.int32)
+    who, lengths = record.who(engine), record.lengths.astype(np.int32)
     stage("best decisions")
     plans = optimal(engine, who, effort=effort, seed=seed, known=known)
     stage("what could have followed")
-    # Treatment not given after death must not count as a loss, so what was done is followed by the best decisions.
-    brief = Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
-    lines, _ = by_lines(engine, who, len(record), engine.horizon, brief.lines, begun=(done, lengths))
-    ended = improve(engine, who, [done, lines, plans.decisions], "expected", brief, seed, since=lengths)
+    brief = _briefer(effort)
+    ended = _followed(engine, record, plans, brief, seed)
     done, better = ended.decisions, ended.value > plans.value  # what was done may be better than anything found
     plans = Plans(np.where(better, done, plans.decisions), np.where(better, ended.value, plans.value), plans.tried)
     stage("courses")
     was, instead = (follow(engine, who, one) for one in (done, plans.decisions))
+    plans = Plans(instead.given, plans.value, plans.tried)
     own = follow(engine, who, done, "sampled")
     stage("draws of chance")
     regret, weeks = compared(engine, who, done, plans.decisions, seed)
@@ -230,6 +232,35 @@ def verify(
         reasons=reasons,
         repeated=None if agent is None else repeated(decides, record, agent),
     )
+
+
+def weeks_lost(engine: Engine, record: Record, effort: Effort = BRIEF, seed: int = 0, known: Solutions | None = None) -> Floats:
+    """The (n,) quality-adjusted weeks that the best sequences gain over what was done: those of :func:`verify`, nothing else.
+
+    Args:
+        engine, record, effort, seed, known: see :func:`verify`.
+
+    Raises:
+        StampError: if the record was made with another card, cohort, weights or horizon.
+    """
+    engine = engine.deciding("cycles")
+    record.stamp.check(engine.stamp)
+    who = record.who(engine)
+    plans = optimal(engine, who, effort=effort, seed=seed, known=known)
+    ended = _followed(engine, record, plans, _briefer(effort), seed)
+    best = np.where(ended.value > plans.value, ended.decisions, plans.decisions)
+    return compared(engine, who, ended.decisions, best, seed)[1][0]
+
+
+def _briefer(effort: Effort) -> Effort:
+    return Effort(lines=1, islands=0, moves=effort.moves // 2, rounds=max(effort.rounds // 2, 1), patience=1)
+
+
+def _followed(engine: Engine, record: Record, plans: Plans, effort: Effort, seed: int) -> Plans:
+    """What was done, followed by the best decisions: treatment not given after death must not count as a loss."""
+    who, done, lengths = record.who(engine), filled(engine, record.actions), record.lengths.astype(np.int32)
+    lines, _ = by_lines(engine, who, len(record), engine.horizon, effort.lines, begun=(done, lengths))
+    return improve(engine, who, [done, lines, plans.decisions], "expected", effort, seed, since=lengths)
 
 
 def repeated(engine: Engine, record: Record, agent: Agent) -> Floats:

@@ -194,7 +194,7 @@ def test_damaged_policies_are_refused(policy):
 
 
 def test_too_large(monkeypatch, policy):
-    monkeypatch.setattr("onco_gym.agents.onnxfile.LARGEST", 100)
+    monkeypatch.setattr("onco_gym.agents.onnx_policy.LARGEST", 100)
     for source in (policy, policy.read_bytes()):
         with pytest.raises(AgentError, match="bytes, expected at most 100"):
             OnnxAgent(engine_of(), source)

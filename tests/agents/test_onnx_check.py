@@ -1,6 +1,7 @@
 """Policy files that are damaged or hostile are refused; the shapes that are worked out beforehand are those of onnxruntime."""
 
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from onnx.numpy_helper import from_array
 
 from onco_gym.agents import AgentError, OnnxAgent, save_mlp_onnx
 from onco_gym.agents import onnx_check as check
-from onco_gym.agents.onnxfile import LARGEST, labelled
+from onco_gym.agents.onnx_policy import LARGEST
+from onco_gym.agents.onnxfile import labelled
 from onco_gym.interfaces.engine import make_engine
 
 POLICIES = ROOT / "baselines" / "policies"
@@ -360,7 +362,7 @@ def test_a_file_that_asks_for_much_is_refused_at_once(name, engine, monkeypatch)
     def never(*_):
         raise AssertionError("onnxruntime saw the file")
 
-    monkeypatch.setattr("onco_gym.agents.onnxfile._session", never)
+    monkeypatch.setattr("onco_gym.agents.onnx_policy._session", never)
     begun = time.monotonic()
     with pytest.raises(AgentError, match="the policy ") as error:
         OnnxAgent(engine, HOSTILE[name])
@@ -401,8 +403,10 @@ def test_a_large_batch_is_computed_in_pieces(engine, policy, monkeypatch):
     whole_batch = agent.scores(seen)
     monkeypatch.setattr(check, "NUMBERS", 20_000)
     again, sizes = OnnxAgent(engine, policy), []
-    run = again._session.run
-    again._session = SimpleNamespace(run=lambda names, batch: sizes.append(len(batch["observation"])) or run(names, batch))
+    run = again._policy._session.run
+    again._policy._session = SimpleNamespace(
+        run=lambda names, batch: sizes.append(len(batch["observation"])) or run(names, batch)
+    )
     np.testing.assert_allclose(again.scores(seen), whole_batch, rtol=1e-5)
     assert sum(sizes) == 1000
     assert max(sizes) < 150
@@ -545,7 +549,7 @@ def test_whole_numbers_are_followed_as_exporters_make_shapes(worked_out):
 
 
 def test_a_model_can_have_a_state(worked_out):
-    """Policies with a memory have a second input and output. The model knows them, although no agent uses them yet."""
+    """Policies with a memory have a second input and output."""
     steps = [node("Concat", "observation,state_in", "both", axis=1), node("Tanh", "both", "state_out")]
     ends = {"input": [described("observation", "n", FEATURES), described("state_in", "n", 7)]}
     content = file(steps, output=[described("state_out", "n", FEATURES + 7)], **ends)
@@ -560,3 +564,9 @@ def test_without_onnx_the_error_says_what_to_install(policy, engine, monkeypatch
     monkeypatch.setitem(sys.modules, "onnx", None)
     refuses(AgentError, r"pip install \"onco_gym\[onnx\]\"", OnnxAgent, engine, policy)
     refuses(AgentError, r"pip install \"onco_gym\[onnx\]\"", labelled, policy, engine)
+
+
+def test_onnxruntime_is_told_to_send_no_reports(policy, engine, monkeypatch):
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    OnnxAgent(engine, policy)
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"

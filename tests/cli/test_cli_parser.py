@@ -56,7 +56,7 @@ def test_one_order_of_what_a_command_is_about(capsys, name):
     elif name in ABOUT_ENVIRONMENTS:
         assert usage.startswith(f"usage: onco-gym {name} ID")
     else:
-        assert name in ("list", "export", "verify")
+        assert name in ("list", "export", "verify", "compare", "leaderboard", "submit", "serve", "worker", "account", "site")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -31,7 +31,7 @@ SMALL = [  # what takes long in a block of Python, and what is run instead
     (r"(rollout|record_episodes)\((engine, .*), [\d_]+(?=[,)])", r"\1(\2, 24"),
 ]
 SIZES = {  # further arguments of commands, which come last and so count
-    **dict.fromkeys(("rollout", "evaluate", "record", "dataset"), "-n 24"),
+    **dict.fromkeys(("rollout", "evaluate", "compare", "record", "dataset"), "-n 24"),
     "cohort": "-n 40",
     "trial": "-n 60",
     "design": "-n 100 --repeats 50",
@@ -40,6 +40,7 @@ SIZES = {  # further arguments of commands, which come last and so count
 }
 PARSED_ONLY = {
     "--workers ray": "tests/foundation runs Ray",
+    "submit": "takes minutes on a whole board; tests/leaderboard submits to a small one",
     "yardstick": "takes minutes and writes beside the card; tests/evaluation measures a small one",
     "my.toml": "there is no such card",
     "envs/mine.toml": "there is no such card",

@@ -51,6 +51,19 @@ def test_a_sealed_episode_can_be_replayed_by_whoever_has_its_key(tmp_path):
     assert total == pytest.approx(episodes.returns[2], abs=1e-4)
 
 
+def test_an_engine_among_other_patients_is_the_one_that_is_made_with_them():
+    plain = make_engine("nsclc", **SHORT)
+    cohort = plain.generator.sample(300, seed=7)
+    moved, made = plain.among(cohort, SECRET), make_engine("nsclc", cohort, secret=SECRET, **SHORT)
+    assert moved.stamp == made.stamp
+    assert np.array_equal(moved.origins(50).key, made.origins(50).key)
+    played = [og.rollout(one, load_agent(one, "guideline"), 50).returns for one in (moved, made)]
+    np.testing.assert_array_equal(*played)
+    assert (played[0] != og.rollout(plain, load_agent(plain, "guideline"), 50).returns).any()
+    assert moved.deciding("cycles") is moved.deciding("cycles")  # what it compiled is not compiled again
+    assert moved.deciding("cycles").stamp.cohort_digest == moved.stamp.cohort_digest
+
+
 def test_no_two_seeds_share_a_stream():
     seeds = np.concatenate([np.arange(500_000, dtype=np.uint64), ~np.arange(500_000, dtype=np.uint64)])
     stream = stream_of(seeds)

@@ -25,7 +25,7 @@ from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import read_record, record_episodes, write_record
 from onco_gym.verification.relaxed import climb, stretch_of, worth_of
 from onco_gym.verification.report import write_report
-from onco_gym.verification.scoring import optimal, repeated, verify
+from onco_gym.verification.scoring import optimal, repeated, verify, weeks_lost
 from onco_gym.verification.solutions import Solutions
 from onco_gym.verification.solver import Effort, by_lines, improve, permitted, totals_of, value_of
 
@@ -207,6 +207,10 @@ def test_agents_are_verified_on_patients_that_were_solved_once(engine, kept, fou
     other = verify(engine, few, effort=QUICK, known=known)
     assert len(known) == 24
     np.testing.assert_array_equal(other.regret, verify(engine, few, effort=QUICK).regret)
+
+
+def test_the_weeks_lost_alone_are_those_of_a_verification(engine, kept, found):
+    assert (weeks_lost(engine, kept, QUICK) == found.weeks).all()
 
 
 def test_over_draws_of_chance_what_is_settled_on_is_no_worse(engine, who, monkeypatch):

@@ -1,0 +1,12 @@
+from onco_gym.leaderboard.boards import Board as Board
+from onco_gym.leaderboard.boards import BoardError as BoardError
+from onco_gym.leaderboard.boards import Season as Season
+from onco_gym.leaderboard.boards import board_folders as board_folders
+from onco_gym.leaderboard.boards import read_board as read_board
+from onco_gym.leaderboard.entries import Entry as Entry
+from onco_gym.leaderboard.entries import EntryError as EntryError
+from onco_gym.leaderboard.entries import read_entries as read_entries
+from onco_gym.leaderboard.judgements import Judgement as Judgement
+from onco_gym.leaderboard.manifests import Manifest as Manifest
+from onco_gym.leaderboard.manifests import ManifestError as ManifestError
+from onco_gym.leaderboard.manifests import read_manifest as read_manifest

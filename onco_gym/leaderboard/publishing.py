@@ -1,0 +1,146 @@
+"""What everybody may see of a store: pages and the API read it through this.
+
+While a season is open, the figures of single patients are secret. Of a submission whose score is not published, everybody sees
+only that it was made, and its state.
+"""
+
+import re
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onco_gym.foundation.words import did_you_mean
+from onco_gym.leaderboard.boards import Board, BoardError
+from onco_gym.leaderboard.entries import Entry, without_patients
+from onco_gym.leaderboard.explorations import Exploration
+from onco_gym.leaderboard.judgements import Judgement
+from onco_gym.leaderboard.standings import Standings, make_standings
+from onco_gym.leaderboard.store import Step, Store
+
+PATIENCE = 0.2
+"""Seconds to wait for new standings; after that the last ones are shown once more."""
+_ID = re.compile("[0-9a-f]{12}")
+
+
+class Published:
+    """The boards of a store as everybody may see them.
+
+    Args:
+        store: the store.
+        boards: its boards.
+    """
+
+    def __init__(self, store: Store, boards: Sequence[Board]) -> None:
+        self._store, self._boards = store, {board.name: board for board in boards}
+        self._tables = {board.name: _Table(store, board) for board in boards}
+
+    def boards(self) -> tuple[Board, ...]:
+        """All boards."""
+        return tuple(self._boards.values())
+
+    def board(self, name: str) -> Board:
+        """A board.
+
+        Raises:
+            BoardError: if there is no such board.
+        """
+        if name not in self._boards:
+            known = ", ".join(self._boards)
+            raise BoardError(f"there is no board {name!r}{did_you_mean(name, self._boards)}: expected one of {known}")
+        return self._boards[name]
+
+    def standings(self, board: str) -> Standings:
+        """The standings of a board, without the figures of single patients.
+
+        Raises:
+            BoardError: if there is no such board.
+        """
+        return self._tables[self.board(board).name].read()
+
+    def entries(self, board: str, account: str | None = None, start: int = 0, most: int | None = None) -> Sequence[Entry]:
+        """Submissions to a board's season, newest first, whatever became of them, without judgements."""
+        return self._store.entries(board, self.board(board).season.name, account, start=start, most=most)
+
+    def count(self, board: str, account: str | None = None) -> int:
+        """How many submissions there are to a board's season."""
+        return self._store.count(board, self.board(board).season.name, account)
+
+    def entry(self, entry: str) -> Entry | None:
+        """A submission as everybody may see it; None if there is no such submission."""
+        found = self._store.entry(entry) if _ID.fullmatch(entry) else None
+        if found is None or found.board not in self._boards:
+            return None
+        if not found.published:
+            return replace(found, judgements=())
+        season = self._boards[found.board].season
+        return found if season.ended and season.name == found.season else without_patients(found)
+
+    def explorations(self, entry: str) -> tuple[Exploration, ...]:
+        """The journeys of a submission whose score is published."""
+        found = self.entry(entry)
+        return self._store.explorations(entry) if found is not None and found.published else ()
+
+    def journal(self, entry: str) -> tuple[Step, ...]:
+        """Every step of a submission."""
+        return self._store.journal(entry)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Standings, and of what version of the store they are."""
+
+    version: Any
+    standings: Standings
+
+
+class _Table:
+    """The standings of a board. They are made anew beside the reader, who does not wait long for them."""
+
+    def __init__(self, store: Store, board: Board) -> None:
+        self._store, self._board = store, board
+        self._known: dict[str, tuple[Judgement, ...]] = {}
+        self._lock = threading.Lock()
+        self._last: _Made | None = None
+        self._making: Future[_Made] | None = None
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix=f"standings of {board.name}")
+
+    def read(self) -> Standings:
+        """The standings; the first time the reader waits for them."""
+        version = self._store.version(self._board.name, self._board.season.name)
+        last = self._last
+        if last is not None and last.version == version:
+            return last.standings
+        with self._lock:
+            if self._making is None or self._making.done():
+                self._making = self._maker.submit(self._make)
+            making = self._making
+        try:
+            return making.result(None if last is None else PATIENCE).standings
+        except TimeoutError:
+            if last is None:
+                raise
+            return last.standings
+
+    def _make(self) -> _Made:
+        board, season = self._board.name, self._board.season.name
+        version = self._store.version(board, season)
+        if self._last is not None and self._last.version == version:
+            return self._last
+        entries = self._store.entries(board, season)
+        wanted = {one.id for one in entries if one.published} - set(self._known)
+        for name, judgements in self._store.judgements(wanted).items():
+            self._known[name] = tuple(_lean(one) for one in judgements)
+        found = make_standings(self._board, [replace(one, judgements=self._known.get(one.id, ())) for one in entries])
+        rows = tuple(replace(row, entry=without_patients(row.entry)) for row in found.rows)
+        self._last = _Made(version, replace(found, rows=rows))
+        return self._last
+
+
+def _lean(judgement: Judgement) -> Judgement:
+    """Without the figures of single patients that ranks do not need."""
+    none = np.zeros(0, np.float32)
+    return replace(judgement, qalys=none, weeks=none, died=none)
