@@ -26,7 +26,7 @@ from onco_gym.verification.reconstruction import misfit, reconstruct
 from onco_gym.verification.records import Record
 from onco_gym.verification.relaxed import climb
 from onco_gym.verification.solutions import Solutions, marks
-from onco_gym.verification.solver import BRIEF, LANES, THOROUGH, Effort, Plans, by_lines, improve, permitted, totals_of
+from onco_gym.verification.solver import BRIEF, LANES, THOROUGH, Effort, Plans, by_lines, improve, permitted, totals_of, value_of
 
 Floats = NDArray[np.float32]
 
@@ -89,13 +89,18 @@ def optimal(
         open_to = permitted(engine, who, count) if among is None else among
         begun.append(climb(engine, who, count, open_to, iterations, seed))
     plans = improve(engine, who, begun, reading, effort, seed, among)
+    ordered, tells = plans.decisions, count == who.key.shape[-1]
+    if tells:  # what is ordered beyond a limit becomes a pause, and a plan says so
+        plans = Plans(follow(engine, who, ordered, reading).given, plans.value, plans.tried)
     if mode == "drawn":
         # These are not the draws used for regret: the search must not overfit those.
         many = redrawn(who, 2**20 + seed * SETTLED + np.arange(SETTLED))
-        settled = improve(engine, many, [plans.decisions, lines], "weighed", SETTLE, seed, among)
-        plans = Plans(settled.decisions, settled.value, plans.tried + SETTLED * settled.tried)
-    if count == who.key.shape[-1]:  # what is ordered beyond a limit becomes a pause, and a plan says so
-        plans = Plans(follow(engine, who, plans.decisions, reading).given, plans.value, plans.tried)
+        settled = improve(engine, many, [ordered, plans.decisions, lines], "weighed", SETTLE, seed, among)
+        decisions = settled.decisions
+        if tells:  # where a pause is worth as much: under some draws, the order could be given
+            given = follow(engine, who, decisions).given
+            decisions = np.where(value_of(engine, many, given, "weighed") > settled.value - 1e-6, given, decisions)
+        plans = Plans(decisions, settled.value, plans.tried + SETTLED * settled.tried)
     plans = Plans(plans.decisions, plans.value, plans.tried + tried)
     if known is not None and names:
         known.keep(names, plans)
