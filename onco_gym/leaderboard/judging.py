@@ -45,11 +45,13 @@ class Judge:
     Args:
         board: the board.
         secret: of its season. Without it, entries meet the public validation patients instead, with open chance.
+        revealed: whether everybody knows the secret, as in a replay. Policies may then say how they fail.
     """
 
-    def __init__(self, board: Board, secret: bytes | None = None) -> None:
+    def __init__(self, board: Board, secret: bytes | None = None, revealed: bool = False) -> None:
         self.board = board
         self._secret = secret
+        self._guarded = secret is not None and not revealed
         self._engines: dict[str, Engine] = {}
         self._venues: dict[str, _Venue] = {}
 
@@ -117,7 +119,7 @@ class Judge:
             self._venues[environment] = _Venue(self._engine(environment), self._secret, self.board.patients)
         venue = self._venues[environment]
         progress(f"checking the policy, {environment}", 0, 0)
-        with _deciding(venue.engine, source) as agent:
+        with _deciding(venue.engine, source, self._guarded) as agent:
             return venue.judge(agent, progress)
 
 
@@ -141,11 +143,11 @@ class _Decider:
 
 
 @contextmanager
-def _deciding(engine: Engine, source: str | bytes) -> Iterator[_Decider]:
+def _deciding(engine: Engine, source: str | bytes, secret: bool = False) -> Iterator[_Decider]:
     if isinstance(source, str):
         yield _Decider(engine, source)
     else:
-        with Confined(engine, source) as policy:
+        with Confined(engine, source, secret) as policy:
             yield _Decider(engine, policy)
 
 

@@ -91,7 +91,7 @@ def judge_task(task: Task) -> tuple[Judgement, ...] | str:
 @functools.lru_cache(maxsize=1)
 def _judge(board: str, secret: bytes | None) -> Judge:
     """The judge of a board, kept in the process for its next entry."""
-    return Judge(Board.model_validate_json(board), secret)
+    return Judge(Board.model_validate_json(board), secret, revealed=True)
 
 
 def _differences(entry: Entry, again: Sequence[Judgement] | str) -> Iterator[str]:

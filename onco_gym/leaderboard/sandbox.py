@@ -25,6 +25,11 @@ FEW = 32
 """Patients of a batch who are asked about again."""
 TIES = 0.001
 """Share of decisions that may be others among other patients: numbers are rounded otherwise, which decides ties."""
+FAILED = (
+    "the policy fails on the season's patients, takes too long, or decides on a patient by the others; more is not told, as it "
+    "could tell of secret patients"
+)
+"""All that is said of a policy that has seen secret patients: whatever else its process says may have been made from them."""
 
 
 class Confined:
@@ -33,6 +38,7 @@ class Confined:
     Args:
         engine: the environment.
         policy: the bytes of the file.
+        secret: whether patients are secret. Whatever goes wrong once they are shown to the policy is then :data:`FAILED`.
 
     Attributes:
         walls: what keeps the policy in, of :data:`onco_gym.leaderboard.confinement.WALLS`.
@@ -45,10 +51,10 @@ class Confined:
         SandboxError: if the sandbox cannot be started.
     """
 
-    def __init__(self, engine: Engine, policy: bytes) -> None:
+    def __init__(self, engine: Engine, policy: bytes, secret: bool = False) -> None:
         if len(policy) > LARGEST:
             raise AgentError(f"the policy has too many bytes, expected at most {LARGEST}")
-        self._parts, self._size = tuple(engine.kind.parts.values()), engine.kind.mask_size
+        self._parts, self._size, self._secret = tuple(engine.kind.parts.values()), engine.kind.mask_size, secret
         self._process = PolicyProcess()
         try:
             self.walls = self._process.walls
@@ -93,10 +99,15 @@ class Confined:
         self._batch = 0
 
     def _answers(self, observation: Observations, mask: Masks) -> NDArray[np.float32]:
-        scores, after = self._ask(observation, self._memory.of(observation))
-        self._memory.keep(after)
-        if len(observation) > 1:
-            self._check_neighbours(observation, mask, scores)
+        try:
+            scores, after = self._ask(observation, self._memory.of(observation))
+            self._memory.keep(after)
+            if len(observation) > 1:
+                self._check_neighbours(observation, mask, scores)
+        except AgentError:
+            if self._secret:
+                raise AgentError(FAILED) from None
+            raise
         return scores
 
     def _check_neighbours(self, observation: Observations, mask: Masks, scores: NDArray[np.float32]) -> None:

@@ -20,7 +20,7 @@ from onco_gym.agents.onnx_check import NODES, sealed, unsealed
 from onco_gym.agents.onnx_policy import LARGEST
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.leaderboard import processes
-from onco_gym.leaderboard.sandbox import Confined
+from onco_gym.leaderboard.sandbox import FAILED, Confined
 from onco_gym.leaderboard.validating import validate
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "policies" / "NSCLC-v0" / "ppo-0.onnx"
@@ -274,6 +274,37 @@ def test_a_policy_that_fails_only_later_is_refused(engine):
     """It answers where all is zero, as when it is loaded, but not where a patient is."""
     nodes = MADE, node("Exp", "made", "a"), node("Exp", "a", "b"), node("Exp", "b", "scores")
     assert "not finite" in validate(engine, file(*nodes)).reason
+
+
+TELLING = {  # what is observed of a patient is in the error, and so is how many are like that
+    "an index of the patient": (
+        [
+            MADE,
+            node("ReduceMax", "observation", "most", axes=[1], keepdims=0),
+            node("Mul", "most,large", "far"),
+            node("Cast", "far", "index", to=7),
+            node("Gather", "weights,index", "found", axis=0),
+            node("ReduceMax", "found", "low", axes=[1]),
+            node("Add", "made,low", "scores"),
+        ],
+        r"idx=\d{4}",
+    ),
+    "patients who get another decision": ([MADE, *LOOKING["best of the batch"]], r"\d+ of \d+ were others"),
+    "numbers that are not finite": ([MADE, node("Mul", "made,large", "a"), node("Exp", "a", "scores")], "not finite"),
+}
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_how_a_policy_fails_on_secret_patients_is_not_told(name, engine):
+    nodes, said = TELLING[name]
+    content = file(*nodes, tensors=[numbers("large", [12345.0]), numbers("zero", [0.0])])
+    seen = np.random.default_rng(0).random((64, FEATURES), np.float32)
+    mask = np.ones((64, CHOICES), bool)
+    with Confined(engine, content) as policy, pytest.raises(AgentError, match=said):
+        policy.act(seen, mask)
+    with Confined(engine, content, secret=True) as policy, pytest.raises(AgentError) as error:
+        policy.act(seen, mask)
+    assert str(error.value) == FAILED
 
 
 WIDE = [  # as many numbers for a patient as a file may ask for, again and again

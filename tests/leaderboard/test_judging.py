@@ -3,11 +3,13 @@
 import dataclasses
 import datetime
 import json
+import re
 
 import numpy as np
 import pytest
 from conftest import ROOT, refuses
 from databases import KINDS, make_url
+from policy_files import file, node
 
 from onco_gym.agents.protocol import AgentError
 from onco_gym.leaderboard.boards import read_board
@@ -18,6 +20,7 @@ from onco_gym.leaderboard.judging import Judge
 from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
 from onco_gym.leaderboard.replaying import replay_entries, replay_season
+from onco_gym.leaderboard.sandbox import FAILED
 from onco_gym.leaderboard.seasons import find_secret
 from onco_gym.leaderboard.store import Store
 
@@ -129,6 +132,16 @@ def test_a_replay_finds_every_figure_again_and_any_that_was_changed(entry, found
     assert "returns" in second.differences[0]
     (refused,) = replay_entries(BOARD, SECRET, [entry], [{NAME: breast()}])
     assert "it is refused now" in refused.differences[0]
+
+
+def test_why_a_policy_fails_is_told_when_patients_are_public(judge, entry):
+    """Finite where all is zero, but not where a patient is."""
+    made = node("MatMul", "observation,weights", "made")
+    failing = file(made, node("Exp", "made", "a"), node("Exp", "a", "b"), node("Exp", "b", "scores"))
+    refuses(AgentError, f"^{re.escape(FAILED)}$", judge.judge, {NAME: failing})
+    refuses(AgentError, "not finite", Judge(BOARD).judge, {NAME: failing})
+    (replayed,) = replay_entries(BOARD, SECRET, [entry], [{NAME: failing}])
+    assert "not finite" in replayed.differences[0]
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ def test_a_judged_submission_has_its_figures_and_a_journal(store):
     assert ended.published
     assert to_plain(ended.judgements[0]) == to_plain(values)
     assert texts(store, entry) == ["received", "taken by a worker", "treating patients", "judged", "published"]
+    assert not any(step.at.microsecond for step in store.journal(entry.id))
     assert store.claim(SEASON) is None
 
 
