@@ -101,7 +101,7 @@ def make_board(name: str, progress: Progress) -> None:
     judge = Judge(board, find_secret(board, None), revealed=True)
     wanted = list(shipped(board))
     try:
-        kept = {entry.id: entry for entry in read_entries(folder)}
+        kept = {entry.id: entry for entry in read_entries(folder, name)}
     except EntryError:  # of a former version
         kept = {}
     for number, one in enumerate(wanted):

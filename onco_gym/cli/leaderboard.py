@@ -76,7 +76,7 @@ def show_command(arguments: argparse.Namespace) -> None:
     from onco_gym.leaderboard.standings import make_standings
 
     board = read_board(arguments.board)
-    found = make_standings(board, read_entries(board_folder(arguments.board)))
+    found = make_standings(board, read_entries(board_folder(arguments.board), board.name))
     first, *others = board.metrics[:COLUMNS]
     columns = ("rank", "entry", "account", METRICS[first].title, "95%", *(METRICS[name].title for name in others))
     rows = [

@@ -11,15 +11,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from onco_gym.agents.names import NAMED, REGIMEN
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.results import from_plain, read_plain, to_plain
+from onco_gym.leaderboard.boards import Hex
 from onco_gym.leaderboard.judgements import Judgement
 from onco_gym.leaderboard.manifests import Manifest
 
 ENTRIES, POLICIES, JOURNEYS = "entries", "policies", "journeys"
 """Folders of a board's folder; that of policies is inside that of entries."""
+AGENTS = tuple(one.name for one in NAMED if REGIMEN not in one.name)
+"""Agents that an entry's file may name. Any other name could make us run whatever the file's author wants."""
 State = Literal["waiting", "working", "done", "refused", "failed"]
 """Of a submission: it waits, is worked on, has a judgement, was refused with a reason, or we failed to judge it."""
 Kind = Literal["verified", "self-reported", "reference"]
@@ -49,14 +55,14 @@ class Entry:
         judgements: one for each environment of the board, once it is done.
     """
 
-    id: str
+    id: Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
     board: str
     season: str
     account: str
     kind: Kind
     manifest: Manifest
     submitted: datetime.datetime
-    policies: dict[str, str]
+    policies: dict[str, Hex]
     agent: str
     state: State
     reason: str
@@ -106,19 +112,42 @@ def write_entry(folder: str | os.PathLike[str], entry: Entry, policies: Mapping[
         temporary.write_text(json.dumps(entry.to_json(), allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_entries(folder: str | os.PathLike[str]) -> list[Entry]:
-    """The published entries of a board's folder, in the order of their submission.
+def read_entries(folder: str | os.PathLike[str], board: str) -> list[Entry]:
+    """The entries of a board's folder, in the order of their submission.
+
+    Args:
+        folder: of the board.
+        board: its name.
 
     Raises:
-        EntryError: if a file is damaged.
+        EntryError: if a file is damaged, or is no entry of this board.
     """
-    found = []
-    for path in sorted((Path(folder) / ENTRIES).glob("*.json")):
-        try:
-            found.append(Entry.from_json(read_plain(path)))
-        except ValueError as error:
-            raise EntryError(f"{path}: {error}") from None
+    found = [read_entry(path, board) for path in sorted((Path(folder) / ENTRIES).glob("*.json"))]
     return sorted(found, key=lambda entry: (entry.submitted, entry.id))
+
+
+def read_entry(path: Path, board: str) -> Entry:
+    """An entry from its file. Nothing in it is trusted: neither its id, nor that its agent is harmless.
+
+    Args:
+        path: of the file.
+        board: the name of the board.
+
+    Raises:
+        EntryError: if the file is damaged, or is no entry of this board.
+    """
+    try:
+        entry = Entry.from_json(read_plain(path))
+    except ValueError as error:
+        raise EntryError(f"{path}: {error}") from None
+    if (entry.id, entry.board) != (path.stem, board):
+        raise EntryError(f"{path} is entry {entry.id} of {entry.board}, expected {path.stem} of {board}")
+    if entry.state != "done" or not entry.published:
+        raise EntryError(f"{path} is {entry.state}, published: {entry.published}; expected an entry that is done and published")
+    if entry.agent and (entry.kind != "reference" or entry.agent not in AGENTS):
+        expected = f"expected no agent, or for a reference one of {', '.join(AGENTS)}"
+        raise EntryError(f"{path} is {entry.kind} and names the agent {entry.agent!r}: {expected}")
+    return entry
 
 
 def read_policies(folder: str | os.PathLike[str], entry: Entry) -> dict[str, bytes]:

@@ -3,15 +3,16 @@
 import datetime
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.foundation.results import read_plain, to_plain
+from onco_gym.foundation.results import to_plain
 from onco_gym.leaderboard.boards import Board
-from onco_gym.leaderboard.entries import ENTRIES, JOURNEYS, Entry, EntryError, read_policies, write_entry
+from onco_gym.leaderboard.entries import ENTRIES, JOURNEYS, Entry, read_entry, read_policies, write_entry
 from onco_gym.leaderboard.explorations import read_explorations, write_explorations
 from onco_gym.leaderboard.store import Store, keep_policies, keep_results
 from onco_gym.leaderboard.tables import RESULTS, STEPS, SUBMISSIONS
@@ -36,7 +37,7 @@ def import_folder(store: Store, folder: str | os.PathLike[str], board: Board) ->
             for place in (RESULTS.c.submission, STEPS.c.submission, SUBMISSIONS.c.id):
                 connection.execute(delete(place.table).where(place == name))
         for name in new:
-            entry = _read(files[name], board)
+            entry = read_entry(files[name], board.name)
             keep_policies(connection, read_policies(folder, entry).values())
             connection.execute(insert(SUBMISSIONS).values(_row(entry, digests[name])))
             keep_results(connection, entry.id, entry.judgements, read_explorations(folder, entry.id))
@@ -50,7 +51,8 @@ def export_folder(store: Store, folder: str | os.PathLike[str], board: Board, pr
         progress("writing entries", number, len(entries))
         entry = store.entry(light.id)
         if entry is not None:
-            write_entry(folder, entry, store.policies(entry.id))
+            kept = entry if entry.kind == "reference" else replace(entry, agent="")  # files name no agent but the package's
+            write_entry(folder, kept, store.policies(entry.id))
             write_explorations(folder, entry.id, store.explorations(entry.id))
     return len(entries)
 
@@ -67,16 +69,6 @@ def _differences(connection: Connection, board: Board, digests: dict[str, str]) 
 
 def _digest(*paths: Path) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() if path.is_file() else b"" for path in paths)).hexdigest()
-
-
-def _read(path: Path, board: Board) -> Entry:
-    try:
-        entry = Entry.from_json(read_plain(path))
-    except ValueError as error:
-        raise EntryError(f"{path}: {error}") from None
-    if (entry.id, entry.board) != (path.stem, board.name):
-        raise EntryError(f"{path} is entry {entry.id} of {entry.board}, expected {path.stem} of {board.name}")
-    return entry
 
 
 def _row(entry: Entry, digest: str) -> dict[str, Any]:

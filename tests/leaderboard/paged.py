@@ -106,8 +106,8 @@ def write_boards(folder, count=5, **changes):
     usual = entry(0, drawn(70, 0), "reference", kind="reference", agent="guideline", policies={})
     made = [replace(usual, manifest=Manifest(name="Guideline", authors=["onco_gym"]))]
     for number in range(1, count + 1):
-        made.append(entry(number, drawn(60 + 3 * number, number), f"account{number}", policies={}, agent="random"))
-    made.append(entry(900, drawn(50, 9), "account1", published=False, policies={}, agent="random"))
+        made.append(entry(number, drawn(60 + 3 * number, number), f"account{number}", policies={}))
+    made.append(entry(900, drawn(50, 9), "account1", published=False, policies={}))
     made = [replace(judged(one, place), **changes.get(one.id, {})) for place, one in enumerate(made)]
     for one in made:
         write_entry(board, one, {})

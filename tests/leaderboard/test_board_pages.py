@@ -243,7 +243,7 @@ def test_a_line_begins_with_another_drug():
 
 def test_an_entry_with_a_score_alone_has_a_page(tmp_path):
     write_boards(tmp_path, 1)
-    write_entry(tmp_path / BOARD.name, bare := entry(77, drawn(40, 1), "newcomer", policies={}, agent="random"), {})
+    write_entry(tmp_path / BOARD.name, bare := entry(77, drawn(40, 1), "newcomer", policies={}), {})
     site = Site(FolderSource(tmp_path))
     assert "policy 77" in site.board(BOARD.name)
     assert "There is no explorer of journeys" in site.entry(BOARD.name, bare.id)

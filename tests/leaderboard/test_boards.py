@@ -13,9 +13,13 @@ from made import entry
 from onco_gym.cli import main
 from onco_gym.leaderboard.boards import Board, BoardError, board_folders, read_board
 from onco_gym.leaderboard.entries import Entry, EntryError, digest_of, read_entries, read_policies, without_patients, write_entry
+from onco_gym.leaderboard.exchange import import_folder
 from onco_gym.leaderboard.judgements import Judgement, JudgementError
 from onco_gym.leaderboard.manifests import ManifestError, make_manifest, read_manifest
+from onco_gym.leaderboard.pages.sources import FolderSource
+from onco_gym.leaderboard.replaying import replay_season
 from onco_gym.leaderboard.seasons import commitment, derived_secret, find_secret, keep_secret, new_secret
+from onco_gym.leaderboard.store import Store
 
 NAME = "nsclc-2026"
 
@@ -136,7 +140,7 @@ def test_an_entry_survives_its_file_to_the_digit(tmp_path):
     returns = np.random.default_rng(0).normal(1, 1, 50).astype(np.float32)
     made = entry(1, returns, policies={"onco_gym/NSCLC-v0": digest_of(b"policy")})
     write_entry(tmp_path, made, {"onco_gym/NSCLC-v0": b"policy"})
-    (again,) = read_entries(tmp_path)
+    (again,) = read_entries(tmp_path, NAME)
     assert again.to_json() == made.to_json()
     assert (again.judgements[0].returns == returns).all()
     assert read_policies(tmp_path, again) == {"onco_gym/NSCLC-v0": b"policy"}
@@ -156,7 +160,38 @@ def test_a_damaged_entry_gives_one_clear_error(tmp_path, name, value):
     refuses((EntryError, JudgementError), "this is not", Entry.from_json, plain)
     (tmp_path / "entries").mkdir()
     (tmp_path / "entries" / "x.json").write_text(json.dumps(plain))
-    refuses(EntryError, "x.json", read_entries, tmp_path)
+    refuses(EntryError, "x.json", read_entries, tmp_path, NAME)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"id": "../../../../escaped"}, "id: String should match pattern"),
+        ({"id": "0" * 12 + "\n"}, "id: String should match pattern"),
+        ({"id": "f" * 12}, "is entry f{12} of nsclc-2026, expected 0{11}1 of nsclc-2026"),
+        ({"board": "breast-2026"}, "is entry 0{11}1 of breast-2026, expected"),
+        ({"policies": {"onco_gym/NSCLC-v0": "../../secret"}}, "policies.onco_gym/NSCLC-v0: String should match pattern"),
+        ({"agent": "made:up"}, "is verified and names the agent 'made:up': expected no agent"),
+        ({"agent": "guideline"}, "is verified and names the agent 'guideline'"),
+        ({"agent": "made:up", "kind": "reference"}, "names the agent 'made:up': .* one of random, guideline"),
+        ({"agent": "model.zip", "kind": "reference"}, "names the agent 'model.zip'"),
+        ({"agent": "policy.onnx", "kind": "reference"}, "names the agent 'policy.onnx'"),
+        ({"agent": "made:up", "kind": "self-reported"}, "is self-reported and names the agent"),
+        ({"state": "waiting"}, "is waiting, published: True"),
+    ],
+)
+def test_nothing_in_the_file_of_an_entry_is_trusted(folder, tmp_path, changes, said, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made.py").write_text("open('ran', 'w')")
+    made = folder.rename(tmp_path / NAME)
+    write_entry(made, entry(1, np.ones(20), policies={}), {})
+    path = made / "entries" / f"{1:012x}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    for use in (replay_season, FolderSource):
+        refuses(EntryError, said, use, made)
+    store = Store(str(tmp_path / "store.sqlite"))
+    refuses(EntryError, said, import_folder, store, made, read_board(made))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_few_bytes_cannot_fill_the_memory():

@@ -384,7 +384,7 @@ def wait_for(happens):
 def test_published_entries_go_to_a_folder_and_come_back(store, tmp_path, url):
     good, _ = judged(store, 50), judged(store, 50, seed=2)
     assert export_folder(store, tmp_path / "board", BOARD) == 1
-    (found,) = read_entries(tmp_path / "board")
+    (found,) = read_entries(tmp_path / "board", "tiny")
     assert to_plain(found) == to_plain(good)
     import_folder(store, tmp_path / "board", BOARD)  # it is there already
     assert store.count("tiny") == 2
@@ -409,6 +409,23 @@ def test_a_folder_that_changes_is_read_again(store, tmp_path):
     import_folder(other, tmp_path, BOARD)
     assert other.entry(good.id) is None
     assert other.count("tiny") == 1
+
+
+def test_an_agent_of_ones_own_does_not_go_to_a_folder(store, tmp_path):
+    """Whoever reads the folder would refuse it: a name of one's own can make others run anything."""
+    entry = store.submit(BOARD, "local", MANIFEST, {}, "self-reported", "module:Agent")
+    store.finish(store.take(entry.id), [judgement(drawn(50, 1), NAME)])
+    export_folder(store, tmp_path, BOARD)
+    (found,) = read_entries(tmp_path, "tiny")
+    assert (found.id, found.kind, found.agent) == (entry.id, "self-reported", "")
+
+
+def test_an_entry_that_would_be_judged_here_is_not_imported(store, tmp_path):
+    good = judged(store, 50)
+    write_entry(tmp_path, replace(good, state="waiting", judgements=()), store.policies(good.id))
+    other = Store(str(tmp_path / "other.sqlite"))
+    refuses(EntryError, "is waiting, .* expected an entry that is done", import_folder, other, tmp_path, BOARD)
+    assert other.claim(SEASON) is None
 
 
 def test_an_entry_of_another_board_is_not_imported(store, tmp_path):

@@ -205,7 +205,7 @@ def test_published_entries_are_collected_for_others_to_replay(command, here):
     submit(command, "policy.onnx", "--store", "server.sqlite")
     ran = command("leaderboard", "collect", "boards/tiny", "--store", "server.sqlite", "-q")
     assert ran.out == "wrote 1 entries of season one to boards/tiny\n"
-    assert [entry.state for entry in read_entries("boards/tiny")] == ["done"]
+    assert [entry.state for entry in read_entries("boards/tiny", "tiny")] == ["done"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ class FolderSource:
         self._standings: dict[str, Standings] = {}
         self._entries: dict[str, tuple[Path, Entry]] = {}
         for path in _found(folder):
-            board, entries = read_board(path), read_entries(path)
+            board = read_board(path)
+            entries = read_entries(path, board.name)
             self._standings[board.name] = make_standings(board, entries)
             self._entries.update({one.id: (path, one) for one in entries})
 
