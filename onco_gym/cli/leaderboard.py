@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("board", metavar="BOARD", help=BOARD)
     _add_secrets(parser)
 
-    about = "Write the published entries of a store into the board's folder, so that anyone can run them again."
+    about = "Write the submissions of a season that has ended into the board's folder, so that anyone can run its entries again."
     parser = group.add(collect_command, about, "leaderboard collect leaderboards/nsclc-2026 --store store.sqlite")
     parser.add_argument("board", metavar="BOARD", help=BOARD)
     parser.add_store()
@@ -148,7 +148,7 @@ def close_command(arguments: argparse.Namespace) -> None:
 
 @needs_leaderboard
 def collect_command(arguments: argparse.Namespace) -> None:
-    """Write the published entries of a store into the board's folder."""
+    """Write the submissions of a season that has ended into the board's folder."""
     with progress_bar("opening the store", quiet=arguments.quiet) as progress:
         from onco_gym.leaderboard.boards import board_folder
         from onco_gym.leaderboard.database import default_url

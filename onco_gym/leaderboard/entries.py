@@ -1,7 +1,7 @@
 """Entries of a board, and their files in the board's folder.
 
 A board's folder keeps every published entry as ``entries/ID.json``, and its policies beside it by their digest. Whoever has
-the folder and the season's secret can run every entry again.
+the folder and the season's secret can run every entry again. Of other submissions the folder keeps only that they were made.
 """
 
 import datetime
@@ -30,6 +30,10 @@ State = Literal["waiting", "working", "done", "refused", "failed"]
 """Of a submission: it waits, is worked on, has a judgement, was refused with a reason, or we failed to judge it."""
 Kind = Literal["verified", "self-reported", "reference"]
 """Run by us in a sandbox; run by its authors; or an agent of onco_gym itself."""
+
+
+UNTOLD = Manifest(name="not published", authors=["not published"])
+"""What files say of a policy whose score is not published."""
 
 
 class EntryError(ValueError):
@@ -69,6 +73,11 @@ class Entry:
     published: bool
     judgements: tuple[Judgement, ...]
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is decided what became of it."""
+        return self.state not in ("waiting", "working")
+
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``json.dumps`` can write."""
         plain: dict[str, Any] = to_plain(self)
@@ -92,6 +101,11 @@ def without_patients(entry: Entry) -> Entry:
     return replace(entry, judgements=tuple(one.without_patients() for one in entry.judgements))
 
 
+def only_counted(entry: Entry) -> Entry:
+    """Of a submission whose score is not published: that it was made, by whom, when, and its state."""
+    return replace(entry, manifest=UNTOLD, policies={}, agent="", reason="", judgements=())
+
+
 def digest_of(policy: bytes) -> str:
     """SHA-256 of a policy file, in hexadecimal digits."""
     return hashlib.sha256(policy).hexdigest()
@@ -113,7 +127,7 @@ def write_entry(folder: str | os.PathLike[str], entry: Entry, policies: Mapping[
 
 
 def read_entries(folder: str | os.PathLike[str], board: str) -> list[Entry]:
-    """The entries of a board's folder, in the order of their submission.
+    """The submissions in a board's folder, in their order. Those whose score is not published are only counted.
 
     Args:
         folder: of the board.
@@ -142,8 +156,10 @@ def read_entry(path: Path, board: str) -> Entry:
         raise EntryError(f"{path}: {error}") from None
     if (entry.id, entry.board) != (path.stem, board):
         raise EntryError(f"{path} is entry {entry.id} of {entry.board}, expected {path.stem} of {board}")
-    if entry.state != "done" or not entry.published:
-        raise EntryError(f"{path} is {entry.state}, published: {entry.published}; expected an entry that is done and published")
+    if not entry.ended or (entry.published and entry.state != "done"):
+        raise EntryError(f"{path} is {entry.state}, expected a submission that has ended, and one that is done if published")
+    if not entry.published:
+        return only_counted(entry)
     if entry.agent and (entry.kind != "reference" or entry.agent not in AGENTS):
         expected = f"expected no agent, or for a reference one of {', '.join(AGENTS)}"
         raise EntryError(f"{path} is {entry.kind} and names the agent {entry.agent!r}: {expected}")

@@ -11,15 +11,15 @@ from sqlalchemy import Connection, delete, insert, select
 
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.foundation.results import to_plain
-from onco_gym.leaderboard.boards import Board
-from onco_gym.leaderboard.entries import ENTRIES, JOURNEYS, Entry, read_entry, read_policies, write_entry
+from onco_gym.leaderboard.boards import Board, BoardError
+from onco_gym.leaderboard.entries import ENTRIES, JOURNEYS, Entry, only_counted, read_entry, read_policies, write_entry
 from onco_gym.leaderboard.explorations import read_explorations, write_explorations
 from onco_gym.leaderboard.store import Store, keep_policies, keep_results
 from onco_gym.leaderboard.tables import RESULTS, STEPS, SUBMISSIONS
 
 
 def import_folder(store: Store, folder: str | os.PathLike[str], board: Board) -> None:
-    """Bring the published entries of a board's folder into a store, and take out those that are no longer in the folder.
+    """Bring the submissions in a board's folder into a store, and take out those that are no longer in the folder.
 
     Submissions that were made to the store are left alone. Files that have not changed are not read again.
 
@@ -45,16 +45,32 @@ def import_folder(store: Store, folder: str | os.PathLike[str], board: Board) ->
 
 
 def export_folder(store: Store, folder: str | os.PathLike[str], board: Board, progress: Progress = silent) -> int:
-    """Write the published entries of a board's season into its folder, with policies and journeys; how many there are."""
-    entries = store.entries(board.name, board.season.name, published=True)
+    """Write the submissions to a board's season into its folder.
+
+    Published entries are written with policies and journeys. Of the others, files say only that they were made. One that is
+    not judged yet is left out.
+
+    Returns:
+        How many published entries there are.
+
+    Raises:
+        BoardError: if the season has not ended. Ranks and replays need the figures of single patients, so they cannot be left
+            out of the files; and until then they are secret.
+    """
+    if not board.season.ended:
+        why = "files of entries hold figures of single patients, which are secret until then"
+        raise BoardError(f"season {board.season.name!r} of {board.name} has not ended: {why}")
+    entries = [one for one in store.entries(board.name, board.season.name) if one.ended]
     for number, light in enumerate(entries):
         progress("writing entries", number, len(entries))
-        entry = store.entry(light.id)
-        if entry is not None:
+        entry = store.entry(light.id) if light.published else None
+        if entry is None:
+            write_entry(folder, only_counted(light), {})
+        else:
             kept = entry if entry.kind == "reference" else replace(entry, agent="")  # files name no agent but the package's
             write_entry(folder, kept, store.policies(entry.id))
             write_explorations(folder, entry.id, store.explorations(entry.id))
-    return len(entries)
+    return sum(one.published for one in entries)
 
 
 def _differences(connection: Connection, board: Board, digests: dict[str, str]) -> tuple[list[str], list[str]]:

@@ -60,7 +60,8 @@ def replay_season(
     secret = find_secret(found, None)
     if secret is None:
         raise BoardError(f"season {found.season.name!r} of {found.name} has not ended: its secret is not public")
-    entries = [one for one in read_entries(folder, found.name) if one.season == found.season.name and one.kind != "self-reported"]
+    entries = [one for one in read_entries(folder, found.name) if one.season == found.season.name and one.published]
+    entries = [one for one in entries if one.kind != "self-reported"]
     policies = [one.agent or read_policies(folder, one) for one in entries]
     return replay_entries(found, secret, entries, policies, workers, address, progress)
 

@@ -177,7 +177,8 @@ def test_a_damaged_entry_gives_one_clear_error(tmp_path, name, value):
         ({"agent": "model.zip", "kind": "reference"}, "names the agent 'model.zip'"),
         ({"agent": "policy.onnx", "kind": "reference"}, "names the agent 'policy.onnx'"),
         ({"agent": "made:up", "kind": "self-reported"}, "is self-reported and names the agent"),
-        ({"state": "waiting"}, "is waiting, published: True"),
+        ({"state": "waiting"}, "is waiting, expected a submission that has ended"),
+        ({"state": "refused"}, "is refused, .* done if published"),
     ],
 )
 def test_nothing_in_the_file_of_an_entry_is_trusted(folder, tmp_path, changes, said, monkeypatch):

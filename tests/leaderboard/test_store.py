@@ -1,6 +1,7 @@
 """The store, on SQLite and on PostgreSQL: what is kept, who may write, and how many submissions an account may make."""
 
 import datetime
+import json
 import multiprocessing
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,14 @@ from conftest import refuses
 from made import drawn, judgement
 from paged import exploration
 from sqlalchemy import update
-from tiny import BOARD, MANIFEST, NAME, SECRET, roomy
+from tiny import BOARD, ENDED, MANIFEST, NAME, SECRET, roomy, write_board
 
 from onco_gym.foundation.results import to_plain
+from onco_gym.leaderboard.boards import BoardError
 from onco_gym.leaderboard.database import DatabaseError, default_url
 from onco_gym.leaderboard.entries import EntryError, read_entries, write_entry
 from onco_gym.leaderboard.exchange import export_folder, import_folder
+from onco_gym.leaderboard.pages.sources import FolderSource
 from onco_gym.leaderboard.publishing import Published
 from onco_gym.leaderboard.store import ATTEMPTS, CapError, LeaseError, Store, SubmissionError, check_open
 from onco_gym.leaderboard.tables import SUBMISSIONS
@@ -102,7 +105,7 @@ def test_journeys_are_kept_for_entries_that_are_published(store, tmp_path):
     published = Published(store, [BOARD])
     assert len(published.explorations(good.id)) == 1
     assert published.explorations(same.id) == ()
-    export_folder(store, tmp_path, BOARD)
+    export_folder(store, tmp_path, ENDED)
     other = Store(str(tmp_path / "other.sqlite"))
     import_folder(other, tmp_path, BOARD)
     assert to_plain(other.explorations(good.id)[0]) == to_plain(journeys[0])
@@ -355,8 +358,7 @@ def test_everybody_sees_scores_that_are_published_and_no_single_patient(store):
     assert [(row.entry.id, row.rank, row.submissions) for row in standings.rows] == [(good.id, (1, 1), 2)]
     assert len(standings.rows[0].entry.judgements[0].returns) == 0
     assert [one.id for one in published.entries("tiny", "alice")] == [same.id, good.id]
-    ended = BOARD.model_copy(update={"season": BOARD.season.model_copy(update={"secret": SECRET.hex()})})
-    assert len(Published(store, [ended]).entry(good.id).judgements[0].returns) == len(good.judgements[0].returns)
+    assert len(Published(store, [ENDED]).entry(good.id).judgements[0].returns) == len(good.judgements[0].returns)
 
 
 def test_standings_follow_the_store(store):
@@ -382,18 +384,46 @@ def wait_for(happens):
 
 
 def test_published_entries_go_to_a_folder_and_come_back(store, tmp_path, url):
-    good, _ = judged(store, 50), judged(store, 50, seed=2)
-    assert export_folder(store, tmp_path / "board", BOARD) == 1
-    (found,) = read_entries(tmp_path / "board", "tiny")
-    assert to_plain(found) == to_plain(good)
+    good, same = judged(store, 50), judged(store, 50, seed=2)
+    submitted(store, b"waits")
+    assert export_folder(store, tmp_path / "board", ENDED) == 1
+    found = {one.id: one for one in read_entries(tmp_path / "board", "tiny")}
+    assert to_plain(found[good.id]) == to_plain(good)
     import_folder(store, tmp_path / "board", BOARD)  # it is there already
-    assert store.count("tiny") == 2
+    assert store.count("tiny") == 3
     other = Store(str(tmp_path / "other.sqlite"))
     for _ in range(2):
         import_folder(other, tmp_path / "board", BOARD)
         assert to_plain(other.entry(good.id)) == to_plain(good)
     assert other.policies(good.id) == store.policies(good.id)
     assert other.claim(SEASON) is None
+    assert set(found) == {good.id, same.id}
+    assert [Published(one, [ENDED]).standings("tiny").submissions for one in (store, other)] == [3, 2]
+
+
+def test_a_folder_counts_what_is_not_published_and_says_nothing_of_it(store, tmp_path):
+    good, same = judged(store, 50), judged(store, 50, seed=2)
+    refused = submitted(store, b"a loop")
+    store.refuse(store.claim(SEASON), "it has a Loop")
+    folder = tmp_path / "tiny"
+    write_board(folder, ENDED.season)
+    export_folder(store, folder, ENDED)
+    files = {path.stem: path.read_text() for path in (folder / "entries").glob("*.json")}
+    assert set(files) == {good.id, same.id, refused.id}
+    for one in (same, refused):
+        told = {name: value for name, value in json.loads(files[one.id]).items() if value}
+        assert told.keys() == {"id", "board", "season", "account", "kind", "manifest", "submitted", "state"}
+        assert (told["account"], told["manifest"]["name"]) == ("alice", "not published")
+        assert len(files[one.id]) < 500
+    assert [path.stem for path in (folder / "entries" / "policies").iterdir()] == [good.policies[NAME]]
+    (row,) = FolderSource(folder).standings("tiny").rows
+    assert (row.entry.id, row.submissions) == (good.id, 3)
+
+
+def test_a_season_that_is_open_does_not_go_to_a_folder(store, tmp_path):
+    judged(store, 50)
+    refuses(BoardError, "season 'one' of tiny has not ended: .* single patients", export_folder, store, tmp_path, BOARD)
+    assert not list(tmp_path.glob("entries/*"))
 
 
 def test_a_folder_that_changes_is_read_again(store, tmp_path):
@@ -415,7 +445,7 @@ def test_an_agent_of_ones_own_does_not_go_to_a_folder(store, tmp_path):
     """Whoever reads the folder would refuse it: a name of one's own can make others run anything."""
     entry = store.submit(BOARD, "local", MANIFEST, {}, "self-reported", "module:Agent")
     store.finish(store.take(entry.id), [judgement(drawn(50, 1), NAME)])
-    export_folder(store, tmp_path, BOARD)
+    export_folder(store, tmp_path, ENDED)
     (found,) = read_entries(tmp_path, "tiny")
     assert (found.id, found.kind, found.agent) == (entry.id, "self-reported", "")
 
@@ -424,7 +454,7 @@ def test_an_entry_that_would_be_judged_here_is_not_imported(store, tmp_path):
     good = judged(store, 50)
     write_entry(tmp_path, replace(good, state="waiting", judgements=()), store.policies(good.id))
     other = Store(str(tmp_path / "other.sqlite"))
-    refuses(EntryError, "is waiting, .* expected an entry that is done", import_folder, other, tmp_path, BOARD)
+    refuses(EntryError, "is waiting, expected a submission that has ended", import_folder, other, tmp_path, BOARD)
     assert other.claim(SEASON) is None
 
 

@@ -203,6 +203,12 @@ def test_accounts(command, here):
 
 def test_published_entries_are_collected_for_others_to_replay(command, here):
     submit(command, "policy.onnx", "--store", "server.sqlite")
+    said(
+        command("leaderboard", "collect", "boards/tiny", "--store", "server.sqlite", "-q"),
+        "season 'one' of tiny has not ended",
+    )
+    assert not (here / "boards" / "tiny" / "entries").exists()
+    write_season(here / "boards" / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))
     ran = command("leaderboard", "collect", "boards/tiny", "--store", "server.sqlite", "-q")
     assert ran.out == "wrote 1 entries of season one to boards/tiny\n"
     assert [entry.state for entry in read_entries("boards/tiny", "tiny")] == ["done"]

@@ -14,7 +14,7 @@ import pytest
 import tiny
 from made import drawn, judgement
 from sqlalchemy import select
-from tiny import BOARD, MANIFEST, NAME, SECRET
+from tiny import BOARD, ENDED, MANIFEST, NAME, SECRET
 
 from onco_gym.leaderboard import judging
 from onco_gym.leaderboard.exchange import export_folder
@@ -153,8 +153,8 @@ def test_a_cluster_and_a_replay_give_the_same_digits(url, tmp_path):
         for seed, entry in enumerate(entries):
             assert digits(store.entry(entry.id).judgements) == digits(judge.judge({NAME: tiny.policy(seed)}))
         assert store.entry(refused.id).state == "refused"
-        tiny.write_board(tmp_path / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))
-        published = export_folder(store, tmp_path / "tiny", BOARD)
+        tiny.write_board(tmp_path / "tiny", ENDED.season)
+        published = export_folder(store, tmp_path / "tiny", ENDED)
         for workers in ("local", "ray"):
             found = replay_season(tmp_path / "tiny", workers)
             assert [one.differences for one in found] == [()] * published

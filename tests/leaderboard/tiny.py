@@ -36,6 +36,8 @@ BOARD = Board(
     metrics=["score", "qalys", "computing_ug"],
     season=Season(name="one", opened=datetime.date(2026, 1, 1), commitment=commitment("tiny", "one", SECRET)),
 )
+ENDED = BOARD.model_copy(update={"season": BOARD.season.model_copy(update={"secret": SECRET.hex()})})
+"""The board when its season has ended."""
 MANIFEST = Manifest(name="A policy", authors=["Someone"])
 
 
