@@ -29,6 +29,7 @@ def register(commands: Commands) -> None:
     about = "Run every entry of a season that has ended again, and compare every figure with the published one."
     parser = group.add(replay_command, about, "leaderboard replay nsclc-2026 --workers ray")
     parser.add_argument("board", metavar="BOARD", help=BOARD)
+    _add_season(parser)
     parser.add_workers()
     parser.add_quiet()
 
@@ -46,8 +47,13 @@ def register(commands: Commands) -> None:
     about = "Write the submissions of a season that has ended into the board's folder, so that anyone can run its entries again."
     parser = group.add(collect_command, about, "leaderboard collect leaderboards/nsclc-2026 --store store.sqlite")
     parser.add_argument("board", metavar="BOARD", help=BOARD)
+    _add_season(parser)
     parser.add_store()
     parser.add_quiet()
+
+
+def _add_season(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--season", metavar="NAME", help="an earlier season; by default the present one")
 
 
 def _add_secrets(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +108,7 @@ def replay_command(arguments: argparse.Namespace) -> None:
     with progress_bar(quiet=arguments.quiet) as progress:
         from onco_gym.leaderboard.replaying import replay_season
 
-        found = replay_season(arguments.board, **where, progress=progress)
+        found = replay_season(arguments.board, **where, progress=progress, season=arguments.season)
     rows = [
         (one.entry.id, one.entry.manifest.name, "the same" if not one.differences else "; ".join(one.differences[:3]))
         for one in found
@@ -122,6 +128,8 @@ def open_command(arguments: argparse.Namespace) -> None:
     board, secret = _board(arguments.board), new_secret()
     if not board.season.ended:
         raise UsageError(f"{board.name}: season {board.season.name!r} has not ended: close it first")
+    if arguments.season in {one.name for one in (*board.past, board.season)}:
+        raise UsageError(f"{board.name} has had a season {arguments.season!r}: expected another name")
     made = {"opened": datetime.datetime.now(datetime.UTC).date(), "commitment": commitment(board.name, arguments.season, secret)}
     season = Season.model_validate({"name": arguments.season, **made})
     kept = keep_secret(arguments.secrets, board.name, season.name, secret)
@@ -156,6 +164,7 @@ def collect_command(arguments: argparse.Namespace) -> None:
         from onco_gym.leaderboard.store import Store
 
         board, folder = _board(arguments.board), board_folder(arguments.board)
+        board = board.during(arguments.season) if arguments.season else board
         written = export_folder(Store(arguments.store or default_url()), folder, board, progress)
     print(f"wrote {written:,} entries of season {board.season.name} to {folder}")
 

@@ -79,6 +79,7 @@ class Board(_Strict):
         metrics: columns of the table, from :data:`onco_gym.leaderboard.metrics.METRICS`. The first one ranks.
         caps: limits for each account.
         season: the present season.
+        past: the seasons before it, all of which have ended.
     """
 
     name: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]{0,31}$")]
@@ -90,6 +91,7 @@ class Board(_Strict):
     metrics: Annotated[list[str], Field(min_length=1)]
     caps: Caps = Caps()
     season: Season
+    past: list[Season] = []
 
     @field_validator("metrics")
     @classmethod
@@ -98,6 +100,31 @@ class Board(_Strict):
             if name not in METRICS:
                 raise ValueError(f"{name!r} is not a metric{did_you_mean(name, METRICS)}: expected some of {', '.join(METRICS)}")
         return names
+
+    @model_validator(mode="after")
+    def _each_season_once(self) -> Self:
+        names = [one.name for one in (*self.past, self.season)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"seasons are {', '.join(names)}, expected each once")
+        if not all(one.ended for one in self.past):
+            raise ValueError("a past season has no secret, expected that of every season that has ended")
+        return self
+
+    def ended(self, season: str) -> bool:
+        """Whether this season of the board has ended; False if there was none."""
+        return any(one.ended for one in (*self.past, self.season) if one.name == season)
+
+    def during(self, season: str) -> "Board":
+        """The board in one of its seasons.
+
+        Raises:
+            BoardError: if there was no such season.
+        """
+        found = {one.name: one for one in (*self.past, self.season)}
+        if season not in found:
+            known = ", ".join(found)
+            raise BoardError(f"{self.name} has no season {season!r}{did_you_mean(season, found)}: expected one of {known}")
+        return self.model_copy(update={"season": found[season], "past": []})
 
     @model_validator(mode="after")
     def _one_track(self) -> Self:
@@ -154,9 +181,11 @@ def board_folder(board: str | os.PathLike[str]) -> Path:
 
 
 def write_season(folder: str | os.PathLike[str], season: Season) -> None:
-    """Write the season of a board into its file, and leave the rest of the file as it is."""
+    """Write the season of a board into its file, and leave the rest of the file as it is. A season before it is kept as past."""
     path = Path(folder) / FILE
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    if "season" in document and document["season"]["name"] != season.name:
+        document["past"] = [*document.get("past", []), document.pop("season")]
     document["season"] = {name: value for name, value in season.model_dump().items() if value is not None}
     with replacing(path) as temporary:
         temporary.write_text(re.sub(r"\n{3,}", "\n\n", tomlkit.dumps(document)), encoding="utf-8")

@@ -42,8 +42,9 @@ def replay_season(
     workers: str = "local",
     address: str | None = None,
     progress: Progress = silent,
+    season: str | None = None,
 ) -> list[Replayed]:
-    """Run every entry of a board's folder again, and compare.
+    """Run every entry of a season in a board's folder again, and compare.
 
     Entries that their authors ran themselves cannot be run again and are left out.
 
@@ -51,12 +52,14 @@ def replay_season(
         board: the name of a shipped board, or its folder.
         workers, address: where; see :func:`onco_gym.foundation.workers.spread`. The results are the same everywhere.
         progress: told after every entry.
+        season: its name; by default the present one.
 
     Raises:
-        BoardError: if the season has not ended, or there is no such board.
+        BoardError: if the season has not ended, or there is no such board or season.
         EntryError: if an entry or a policy is damaged.
     """
     folder, found = board_folder(board), read_board(board)
+    found = found if season is None else found.during(season)
     secret = find_secret(found, None)
     if secret is None:
         raise BoardError(f"season {found.season.name!r} of {found.name} has not ended: its secret is not public")

@@ -11,7 +11,7 @@ from conftest import refuses
 from made import entry
 
 from onco_gym.cli import main
-from onco_gym.leaderboard.boards import Board, BoardError, board_folders, read_board
+from onco_gym.leaderboard.boards import Board, BoardError, board_folders, read_board, write_season
 from onco_gym.leaderboard.entries import Entry, EntryError, digest_of, read_entries, read_policies, without_patients, write_entry
 from onco_gym.leaderboard.exchange import import_folder
 from onco_gym.leaderboard.judgements import Judgement, JudgementError
@@ -87,6 +87,33 @@ def test_a_season_is_opened_and_closed_on_the_command_line(folder, tmp_path, cap
     assert main(["leaderboard", "close", str(folder), "--secrets", str(secrets)]) == 0
     assert find_secret(read_board(folder), None).hex() == kept.read_text().strip()
     assert main(["leaderboard", "close", str(folder), "--secrets", str(secrets)]) == 2
+
+
+def test_seasons_that_have_ended_are_kept_with_their_secrets(folder, tmp_path, command, refused):
+    first, secrets = read_board(folder).season, tmp_path / "secrets"
+    for name in ("2027", "2028"):
+        assert command("leaderboard", "open", folder, "--season", name, "--secrets", secrets).code == 0
+        assert command("leaderboard", "close", folder, "--secrets", secrets).code == 0
+    board = read_board(folder)
+    assert [one.name for one in (*board.past, board.season)] == [first.name, "2027", "2028"]
+    assert board.past[0] == first
+    assert Board.model_validate_json(board.model_dump_json()) == board
+    for name in ("2027", "2028"):
+        found = find_secret(board.during(name), None)
+        assert found.hex() == (secrets / f"mine.{name}.secret").read_text().strip()
+    for name in ("2027", "2028"):
+        said = f"mine has had a season '{name}': expected another name"
+        refused(said, "leaderboard", "open", folder, "--season", name, "--secrets", tmp_path / "others")
+    refused("has no season '2026'", "leaderboard", "replay", folder, "--season", "2026")
+    assert read_board(folder) == board
+    change(folder, 'name = "2027"', 'name = "2028"')
+    refuses(BoardError, "seasons are sample, 2028, 2028, expected each once", read_board, folder)
+
+
+def test_a_past_season_without_its_secret_is_refused(folder):
+    write_season(folder, read_board(folder).season.model_copy(update={"secret": None}))
+    write_season(folder, read_board(folder).season.model_copy(update={"name": "2027"}))
+    refuses(BoardError, "a past season has no secret", read_board, folder)
 
 
 def test_another_secret_than_the_committed_one_is_refused(folder, tmp_path):

@@ -12,7 +12,7 @@ from databases import KINDS, make_url
 from policy_files import file, node
 
 from onco_gym.agents.protocol import AgentError
-from onco_gym.leaderboard.boards import read_board
+from onco_gym.leaderboard.boards import BoardError, read_board, write_season
 from onco_gym.leaderboard.entries import Entry, digest_of, write_entry
 from onco_gym.leaderboard.exchange import import_folder
 from onco_gym.leaderboard.judgements import Judgement, JudgementError
@@ -158,6 +158,14 @@ def folder(entry, tmp_path):
 def test_a_board_folder_is_replayed(entry, folder):
     (found,) = replay_season(folder)
     assert (found.entry.id, found.differences) == (entry.id, ())
+
+
+def test_an_earlier_season_is_replayed_after_the_next_has_begun(entry, folder):
+    later = BOARD.season.model_copy(update={"name": "later", "secret": None})
+    write_season(folder, later)
+    (found,) = replay_season(folder, season=BOARD.season.name)
+    assert (found.entry.id, found.differences) == (entry.id, ())
+    refuses(BoardError, "season 'later' of .* has not ended", replay_season, folder)
 
 
 @pytest.mark.slow

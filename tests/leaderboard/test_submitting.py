@@ -211,6 +211,9 @@ def test_published_entries_are_collected_for_others_to_replay(command, here):
     write_season(here / "boards" / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))
     ran = command("leaderboard", "collect", "boards/tiny", "--store", "server.sqlite", "-q")
     assert ran.out == "wrote 1 entries of season one to boards/tiny\n"
+    write_season(here / "boards" / "tiny", BOARD.season.model_copy(update={"name": "two"}))
+    again = command("leaderboard", "collect", "boards/tiny", "--season", "one", "--store", "server.sqlite", "-q")
+    assert again.out == ran.out
     assert [entry.state for entry in read_entries("boards/tiny", "tiny")] == ["done"]
 
 
