@@ -21,6 +21,8 @@ WALLS = {
     "seccomp": "no system calls but those for computing, memory and pipes that are open",
 }
 """The kinds of wall, and what each is for."""
+ENOUGH = (frozenset({"seccomp"}), frozenset({"namespaces", "landlock"}))
+"""Walls of which one group at least must stand around a policy that sees secret patients."""
 _NEW_USER, _NEW_REST = 0x10000000, 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000 | 0x00020000  # net, ipc, uts, cgroup, mount
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _KILL = 38, 1, 9
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446

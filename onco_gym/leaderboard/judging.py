@@ -45,7 +45,8 @@ class Judge:
     Args:
         board: the board.
         secret: of its season. Without it, entries meet the public validation patients instead, with open chance.
-        revealed: whether everybody knows the secret, as in a replay. Policies may then say how they fail.
+        revealed: whether everybody knows the secret, as in a replay. Policies may then say how they fail, and run on systems
+            whose sandbox is too weak for secret patients.
     """
 
     def __init__(self, board: Board, secret: bytes | None = None, revealed: bool = False) -> None:
@@ -66,6 +67,7 @@ class Judge:
         Raises:
             JudgementError: if policies and environments do not match.
             AgentError: if a policy is refused, or an agent does not exist.
+            SandboxError: if the sandbox cannot be started, or is too weak for secret patients.
         """
         wanted = set(self.board.environments)
         if not isinstance(policies, str) and set(policies) != wanted:
@@ -113,6 +115,7 @@ class Judge:
 
         Raises:
             AgentError: if the policy is refused, or the agent does not exist.
+            SandboxError: if the sandbox cannot be started, or is too weak for secret patients.
         """
         if environment not in self._venues:
             progress(f"opening {environment}", 0, 0)
@@ -120,6 +123,8 @@ class Judge:
         venue = self._venues[environment]
         progress(f"checking the policy, {environment}", 0, 0)
         with _deciding(venue.engine, source, self._guarded) as agent:
+            if agent.walls:
+                progress(f"the policy runs behind {', '.join(agent.walls)}, {environment}", 0, 0)
             return venue.judge(agent, progress)
 
 
@@ -140,6 +145,11 @@ class _Decider:
     def work(self) -> int | None:
         """Multiplications for a decision, of a policy file."""
         return None if isinstance(self._source, str) else self._source.work
+
+    @property
+    def walls(self) -> tuple[str, ...]:
+        """What keeps the policy in, of :data:`onco_gym.leaderboard.confinement.WALLS`; none for an agent of this process."""
+        return () if isinstance(self._source, str) else self._source.walls
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from onco_gym.agents.onnxfile import Memory, certain, choose, ends_of
 from onco_gym.agents.protocol import AgentError
 from onco_gym.interfaces.engine import Engine
 from onco_gym.leaderboard import runner
-from onco_gym.leaderboard.processes import PolicyProcess
+from onco_gym.leaderboard.confinement import ENOUGH
+from onco_gym.leaderboard.processes import PolicyProcess, SandboxError
 
 BATCH = 4096
 """Patients who are asked about at once."""
@@ -38,7 +39,8 @@ class Confined:
     Args:
         engine: the environment.
         policy: the bytes of the file.
-        secret: whether patients are secret. Whatever goes wrong once they are shown to the policy is then :data:`FAILED`.
+        secret: whether patients are secret. Whatever goes wrong once they are shown to the policy is then :data:`FAILED`, and
+            walls must be :data:`~onco_gym.leaderboard.confinement.ENOUGH`.
 
     Attributes:
         walls: what keeps the policy in, of :data:`onco_gym.leaderboard.confinement.WALLS`.
@@ -48,7 +50,7 @@ class Confined:
 
     Raises:
         AgentError: if the policy is refused.
-        SandboxError: if the sandbox cannot be started.
+        SandboxError: if the sandbox cannot be started, or its walls are not enough for secret patients.
     """
 
     def __init__(self, engine: Engine, policy: bytes, secret: bool = False) -> None:
@@ -58,6 +60,10 @@ class Confined:
         self._process = PolicyProcess()
         try:
             self.walls = self._process.walls
+            if secret and not any(some <= set(self.walls) for some in ENOUGH):
+                expected = "expected seccomp, or namespaces and landlock; Linux 5.13 and newer have all of them"
+                stand = " and ".join(self.walls) or "nothing"
+                raise SandboxError(f"the sandbox is too weak here for secret patients, with {stand} around it: {expected}")
             facts = self._process.call([json.dumps(ends_of(engine)).encode(), policy], runner.LOADED, runner.FACTS.size)
             self.facts = runner.PolicyFacts(*runner.FACTS.unpack(facts))
             if self.facts.memory > MEMORY:

@@ -19,6 +19,7 @@ from onco_gym.leaderboard.judgements import Judgement, JudgementError
 from onco_gym.leaderboard.judging import Judge
 from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
+from onco_gym.leaderboard.processes import SandboxError
 from onco_gym.leaderboard.replaying import replay_entries, replay_season
 from onco_gym.leaderboard.sandbox import FAILED
 from onco_gym.leaderboard.seasons import find_secret
@@ -132,6 +133,13 @@ def test_a_replay_finds_every_figure_again_and_any_that_was_changed(entry, found
     assert "returns" in second.differences[0]
     (refused,) = replay_entries(BOARD, SECRET, [entry], [{NAME: breast()}])
     assert "it is refused now" in refused.differences[0]
+
+
+def test_a_replay_needs_no_more_walls_than_there_are(judge, monkeypatch):
+    """Its patients are public, so it runs on every system."""
+    monkeypatch.setattr("onco_gym.leaderboard.sandbox.ENOUGH", ())
+    refuses(SandboxError, "too weak here for secret patients", judge.judge, {NAME: POLICY})
+    refuses(AgentError, "not an ONNX", Judge(BOARD, SECRET, revealed=True).judge, {NAME: b"no policy"})
 
 
 def test_why_a_policy_fails_is_told_when_patients_are_public(judge, entry):

@@ -263,6 +263,26 @@ def test_a_process_that_does_not_answer(name, fake, engine, monkeypatch):
     assert time.monotonic() - begun < 10
 
 
+@pytest.mark.parametrize(
+    ("walls", "enough"),
+    [
+        ("limits seccomp", True),
+        ("limits namespaces landlock", True),
+        ("limits namespaces capabilities", False),
+        ("limits capabilities landlock", False),
+        ("limits", False),
+    ],
+)
+def test_secret_patients_are_shown_behind_enough_walls_only(walls, enough, fake, engine):
+    fake("load()", ready=f"send(b'R', b'{walls}')\n")
+    Confined(engine, b"").close()
+    if enough:
+        Confined(engine, b"", secret=True).close()
+    else:
+        with pytest.raises(SandboxError, match=f"too weak here for secret patients, with {walls.replace(' ', ' and ')} around"):
+            Confined(engine, b"", secret=True)
+
+
 def test_old_packages_are_refused(engine, monkeypatch):
     monkeypatch.setattr(processes, "NEEDED", {"onnxruntime": (99, 1)})
     with pytest.raises(SandboxError, match=r"the sandbox needs onnxruntime 99\.1 or newer, and this is \d.*known holes"):

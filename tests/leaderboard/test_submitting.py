@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -78,6 +79,11 @@ def test_without_the_secret_it_is_self_reported(command, here):
     assert "the season's secret is not known here" in ran.err
     write_season(here / "boards" / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))  # the season ends
     assert "verified, published, rank 1" in submit(command, "policy.onnx", "--secrets", "elsewhere").out
+
+
+def test_without_the_walls_of_linux_it_is_self_reported(command, here, monkeypatch):
+    monkeypatch.setattr("onco_gym.leaderboard.submitting.sys", SimpleNamespace(platform="darwin"))
+    assert "self-reported, published" in submit(command, "policy.onnx").out
 
 
 def test_another_agent_is_self_reported(command, here):

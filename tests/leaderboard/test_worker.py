@@ -70,6 +70,7 @@ def test_what_is_submitted_is_judged(url, undisturbed):
         assert digits(store.entry(entry.id).judgements) == undisturbed[seed]
         steps = [step.text for step in store.journal(entry.id)]
         assert steps[:2] == ["received", "taken by a worker"]
+        assert any(step.startswith("the policy runs behind limits, ") and step.endswith(f", {NAME}") for step in steps)
         assert steps.index(f"checking the policy, {NAME}") < steps.index(f"treating patients, {NAME}") < steps.index("judged")
     found = store.entry(refused.id)
     assert found.state == "refused"
