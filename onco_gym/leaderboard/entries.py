@@ -97,8 +97,13 @@ class Entry:
 
 
 def without_patients(entry: Entry) -> Entry:
-    """An entry without the figures of single patients, which are secret while the season is open."""
+    """An entry without the figures of single patients."""
     return replace(entry, judgements=tuple(one.without_patients() for one in entry.judgements))
+
+
+def while_secret(entry: Entry) -> Entry:
+    """What may be seen of a published entry while its season is open; see :meth:`Judgement.while_secret`."""
+    return replace(entry, judgements=tuple(one.while_secret() for one in entry.judgements))
 
 
 def only_counted(entry: Entry) -> Entry:

@@ -21,6 +21,9 @@ from onco_gym.leaderboard.metrics import METRICS
 MOST = 100_000
 """Patients of a judgement; more are refused, so that a few bytes cannot fill the memory."""
 
+FEWEST = 50
+"""Patients that a subgroup must have to be shown while they are secret."""
+
 
 class JudgementError(ValueError):
     """A judgement that cannot be made or read. The message says what was expected."""
@@ -114,6 +117,21 @@ class Judgement:
         """The judgement without the figures of single patients."""
         nobody = np.zeros(0, np.float32)
         return replace(self, returns=nobody, qalys=nobody, weeks=nobody, died=nobody)
+
+    def while_secret(self) -> "Judgement":
+        """What may be seen of it while patients are secret: rounded figures, of all patients or of many."""
+        score, gain, qalys = METRICS["score"].rounded, METRICS["gain"].rounded, METRICS["qalys"].rounded
+        return replace(
+            self.without_patients(),
+            figures={name: METRICS[name].rounded(one) for name, one in self.figures.items() if name in METRICS},
+            unfairness={name: METRICS["fairness"].rounded(one) for name, one in self.unfairness.items()},
+            terms={name: gain(one) for name, one in self.terms.items()},
+            subgroups=[
+                replace(one, gain=gain(one.gain), qalys=qalys(one.qalys)) for one in self.subgroups if one.patients >= FEWEST
+            ],
+            populations=[replace(one, score=score(one.score), gain=gain(one.gain)) for one in self.populations],
+            decisions=round(self.decisions, 1),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that ``json.dumps`` can write."""

@@ -32,6 +32,10 @@ class Metric:
         """The title with the unit."""
         return f"{self.title}, {self.unit}" if self.unit else self.title
 
+    def rounded(self, found: Interval) -> Interval:
+        """A figure with the digits that are shown of it."""
+        return Interval(*(round(one, self.digits + 2 * self.share) for one in found))
+
     def text(self, value: float) -> str:
         """A value with the digits of this figure; a dash if it is not known."""
         return f"{(100 if self.share else 1) * value:z,.{self.digits}f}" if math.isfinite(value) else "-"

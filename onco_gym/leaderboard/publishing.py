@@ -1,7 +1,8 @@
 """What everybody may see of a store: pages and the API read it through this.
 
-While a season is open, the figures of single patients are secret. Of a submission whose score is not published, everybody sees
-only that it was made, and its state.
+While a season is open, the figures of single patients and of few are secret, and the others are rounded: dozens of figures at
+full precision would tell more of the secret patients than the Ladder allows. Of a submission whose score is not published,
+everybody sees only that it was made, and its state.
 """
 
 import re
@@ -15,10 +16,11 @@ import numpy as np
 
 from onco_gym.foundation.words import did_you_mean
 from onco_gym.leaderboard.boards import Board, BoardError
-from onco_gym.leaderboard.entries import Entry, without_patients
+from onco_gym.leaderboard.entries import Entry, while_secret, without_patients
 from onco_gym.leaderboard.explorations import Exploration
 from onco_gym.leaderboard.judgements import Judgement
-from onco_gym.leaderboard.standings import Standings, make_standings
+from onco_gym.leaderboard.metrics import METRICS
+from onco_gym.leaderboard.standings import Row, Standings, make_standings
 from onco_gym.leaderboard.store import Step, Store
 
 PATIENCE = 0.2
@@ -54,7 +56,7 @@ class Published:
         return self._boards[name]
 
     def standings(self, board: str) -> Standings:
-        """The standings of a board, without the figures of single patients.
+        """The standings of a board, without the figures of single patients, and rounded while its season is open.
 
         Raises:
             BoardError: if there is no such board.
@@ -76,8 +78,7 @@ class Published:
             return None
         if not found.published:
             return replace(found, judgements=())
-        season = self._boards[found.board].season
-        return found if season.ended and season.name == found.season else without_patients(found)
+        return found if self._boards[found.board].ended(found.season) else while_secret(found)
 
     def explorations(self, entry: str) -> tuple[Exploration, ...]:
         """The journeys of a submission whose score is published."""
@@ -135,9 +136,20 @@ class _Table:
         for name, judgements in self._store.judgements(wanted).items():
             self._known[name] = tuple(_lean(one) for one in judgements)
         found = make_standings(self._board, [replace(one, judgements=self._known.get(one.id, ())) for one in entries])
-        rows = tuple(replace(row, entry=without_patients(row.entry)) for row in found.rows)
+        rows = tuple(map(_finally if self._board.season.ended else _meanwhile, found.rows))
         self._last = _Made(version, replace(found, rows=rows))
         return self._last
+
+
+def _finally(row: Row) -> Row:
+    """What may be seen of a row when the season has ended."""
+    return replace(row, entry=without_patients(row.entry))
+
+
+def _meanwhile(row: Row) -> Row:
+    """What may be seen of a row while the season is open."""
+    figures = {name: METRICS[name].rounded(one) for name, one in row.figures.items()}
+    return replace(row, entry=while_secret(row.entry), figures=figures)
 
 
 def _lean(judgement: Judgement) -> Judgement:

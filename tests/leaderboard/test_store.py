@@ -12,15 +12,19 @@ import numpy as np
 import pytest
 from conftest import refuses
 from made import drawn, judgement
+from made import entry as entry_made
 from paged import exploration
+from paged import judged as judged_values
 from sqlalchemy import update
 from tiny import BOARD, ENDED, MANIFEST, NAME, SECRET, roomy, write_board
 
+from onco_gym.foundation.intervals import Interval
 from onco_gym.foundation.results import to_plain
 from onco_gym.leaderboard.boards import BoardError
 from onco_gym.leaderboard.database import DatabaseError, default_url
 from onco_gym.leaderboard.entries import EntryError, read_entries, write_entry
 from onco_gym.leaderboard.exchange import export_folder, import_folder
+from onco_gym.leaderboard.metrics import METRICS
 from onco_gym.leaderboard.pages.sources import FolderSource
 from onco_gym.leaderboard.publishing import Published
 from onco_gym.leaderboard.store import ATTEMPTS, CapError, LeaseError, Store, SubmissionError, check_open
@@ -348,7 +352,8 @@ def test_the_store_does_not_know_tokens(tmp_path):
 def test_everybody_sees_scores_that_are_published_and_no_single_patient(store):
     good, same = judged(store, 50), judged(store, 50, seed=2)
     published = Published(store, [BOARD])
-    assert published.entry(good.id).judgements[0].figures == good.judgements[0].figures
+    seen, all_digits = (one.judgements[0].figures["score"].value for one in (published.entry(good.id), good))
+    assert seen == round(all_digits, 1) != all_digits
     assert len(published.entry(good.id).judgements[0].returns) == 0
     assert published.entry(same.id).judgements == ()
     assert published.entry(same.id).state == "done"
@@ -359,6 +364,26 @@ def test_everybody_sees_scores_that_are_published_and_no_single_patient(store):
     assert len(standings.rows[0].entry.judgements[0].returns) == 0
     assert [one.id for one in published.entries("tiny", "alice")] == [same.id, good.id]
     assert len(Published(store, [ENDED]).entry(good.id).judgements[0].returns) == len(good.judgements[0].returns)
+
+
+def test_figures_are_rounded_while_patients_are_secret(store):
+    entry = submitted(store)
+    (values,) = judged_values(entry_made(1, drawn(50, 1))).judgements
+    few = [replace(one, patients=patients) for one, patients in zip(values.subgroups, (49, 50), strict=True)]
+    values = replace(values, subgroups=few, decisions=3.14159, terms={"outcome": Interval(1.23456, 1.2, 1.3)})
+    store.finish(store.claim(SEASON), [replace(values, stamp=replace(values.stamp, environment=NAME))])
+    for board, digits in ((BOARD, True), (ENDED, False)):
+        published = Published(store, [board])
+        ((found,), (row,)) = published.entry(entry.id).judgements, published.standings("tiny").rows
+        for figures in (found.figures, row.figures, row.entry.judgements[0].figures):
+            for name, metric in METRICS.items():
+                if name in figures:
+                    expected = metric.rounded(values.figures[name]) if digits else values.figures[name]
+                    assert figures[name] == pytest.approx(expected, abs=0 if digits else 1e-9), name
+        assert [one.patients for one in found.subgroups] == ([50] if digits else [49, 50])
+        assert found.decisions == (3.1 if digits else 3.14159)
+        assert found.terms["outcome"].value == (1.235 if digits else 1.23456)
+    assert METRICS["grade3"].rounded(Interval(0.12345, 0.1, 0.2)).value == 0.12
 
 
 def test_standings_follow_the_store(store):

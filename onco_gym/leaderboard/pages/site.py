@@ -25,7 +25,7 @@ from onco_gym.foundation.intervals import Interval
 from onco_gym.foundation.results import to_plain
 from onco_gym.leaderboard.boards import Board
 from onco_gym.leaderboard.drugs import CLASSES
-from onco_gym.leaderboard.entries import Entry, without_patients
+from onco_gym.leaderboard.entries import Entry, while_secret
 from onco_gym.leaderboard.explorations import Exploration, Explored
 from onco_gym.leaderboard.judgements import Judgement, overall
 from onco_gym.leaderboard.metrics import METRICS
@@ -231,12 +231,12 @@ class Site:
         return {**about, "rows": rows}
 
     def entry_json(self, board: str, entry: str) -> dict[str, Any]:
-        """An entry. Single patients are left out while the season is open. Of an entry that is not published, only its state."""
+        """An entry, as far as it may be seen while its season is open. Of an entry that is not published, only its state."""
         found = self._entry(board, entry)
         if not _public(found):
             kept = {"id": found.id, "board": found.board, "season": found.season, "state": found.state, "published": False}
             return {**kept, "submitted": found.submitted.isoformat()}
-        return (found if self._standings(board).board.season.ended else without_patients(found)).to_json()
+        return (found if self._standings(board).board.ended(found.season) else while_secret(found)).to_json()
 
     def journey_json(self, board: str, entry: str, environment: str, patient: int) -> dict[str, Any]:
         """The journeys of a patient."""
