@@ -203,6 +203,30 @@ def test_the_table_has_all_figures(site, source):
     assert BOARD.season.commitment in text
 
 
+def test_efficient_entries_are_marked_where_there_are_several_objectives(source):
+    single = source.standings(BOARD.name)
+    board = BOARD.model_copy(update={"track": "multi-objective"})
+
+    class Several(FolderSource):
+        def __init__(self):
+            pass
+
+        def boards(self):
+            return [board]
+
+        def standings(self, name):
+            rows = [replace(row, efficient=place == 1) for place, row in enumerate(single.rows)]
+            return replace(single, board=board, rows=tuple(rows))
+
+    site = Site(Several())
+    text = site.board(BOARD.name)
+    marked = re.findall(r'entries/(\w{12})\.html">[^<]*</a> <span class="front"', text)
+    assert marked == [single.rows[1].entry.id]
+    assert "marks efficient entries" in text
+    assert [row["efficient"] for row in site.board_json(BOARD.name)["rows"]][:3] == [False, True, False]
+    assert 'class="front"' not in Site(source).board(BOARD.name)
+
+
 def test_an_entry_shows_everything(site):
     text = Page(site.entry(BOARD.name, f"{1:012x}")).text
     for words in ("sex: female", "older", "Even-handedness", "Energy and carbon", "Robustness", "Patient 7", "63 years, female"):

@@ -46,7 +46,7 @@ ROWS = 50
 """Rows of a page of the table."""
 KINDS = {
     "verified": "The policy was run again by us, in a sandbox, on secret patients.",
-    "self-reported": "The figures are those that its authors sent. We did not run it, so it has no rank.",
+    "self-reported": "Its authors ran it themselves. We did not, so it has no rank.",
     "reference": "An agent of onco_gym, for comparison.",
 }
 STATES = {
@@ -222,7 +222,7 @@ class Site:
             {
                 **{"entry": row.entry.id, "name": row.entry.manifest.name, "authors": row.entry.manifest.authors},
                 **{"account": row.entry.account, "kind": row.entry.kind, "submitted": row.entry.submitted.isoformat()},
-                **{"rank": row.rank, "submissions": row.submissions},
+                **{"rank": row.rank, "submissions": row.submissions, "efficient": row.efficient},
                 "figures": {metric: figure.to_json() for metric, figure in row.figures.items()},
             }
             for row in found.rows
