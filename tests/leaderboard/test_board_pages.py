@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 import numpy as np
 import pytest
-from conftest import refuses
+from conftest import ROOT, refuses
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from made import BOARD, drawn, entry, judgement
@@ -225,6 +225,13 @@ def test_efficient_entries_are_marked_where_there_are_several_objectives(source)
     assert "marks efficient entries" in text
     assert [row["efficient"] for row in site.board_json(BOARD.name)["rows"]][:3] == [False, True, False]
     assert 'class="front"' not in Site(source).board(BOARD.name)
+
+
+def test_submitters_are_told_who_runs_and_who_reads_what(site):
+    text = Page(site.about()).text
+    assert "Its authors ran it themselves." in text
+    assert "get its policy file when the season has ended" in text
+    assert "collect` puts\nthe policy file into the board's folder" in (ROOT / "docs" / "leaderboard.md").read_text()
 
 
 def test_an_entry_shows_everything(site):
