@@ -1,10 +1,13 @@
 """Ranks, the Ladder, and standings: what may be said of entries, and what is published."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from made import BOARD, PATIENTS, drawn, entry, judgement
 
 from onco_gym.foundation.intervals import mean
+from onco_gym.leaderboard import ranks
 from onco_gym.leaderboard.boards import read_board
 from onco_gym.leaderboard.judgements import overall
 from onco_gym.leaderboard.ladder import decide_publication, difference
@@ -40,6 +43,28 @@ def test_many_entries_get_wider_intervals_than_few():
     many = np.concatenate([few, np.stack([drawn(0, 100 + number) for number in range(MANY)])])
     narrow, wide = rank_intervals([few]), rank_intervals([many])
     assert ((wide[1] - wide[0])[:20] >= narrow[1] - narrow[0]).all()
+
+
+def test_entries_are_compared_in_blocks(monkeypatch):
+    """The size of a block changes nothing."""
+    for count in (20, MANY + 7):
+        scores = [np.stack([drawn(50 + 0.2 * number, count + number) for number in range(count)]) for _ in range(2)]
+        whole = rank_intervals(scores)
+        assert len(np.unique(whole[0])) > 3
+        with monkeypatch.context() as patch:
+            patch.setattr(ranks, "ROWS", 3)
+            blocks = rank_intervals(scores)
+        np.testing.assert_array_equal(whole, blocks)
+
+
+def test_many_entries_take_little_memory():
+    """Far less than a matrix of all pairs takes, which is 200 MB here."""
+    scores = np.random.default_rng(0).normal(size=(5000, 20))
+    tracemalloc.start()
+    rank_intervals([scores])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 0.15 * 8 * 5000**2
 
 
 def test_environments_count_alike():
