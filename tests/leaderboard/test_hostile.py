@@ -289,7 +289,7 @@ TELLING = {  # what is observed of a patient is in the error, and so is how many
         ],
         r"idx=\d{4}",
     ),
-    "patients who get another decision": ([MADE, *LOOKING["best of the batch"]], r"\d+ of \d+ were others"),
+    "patients who get another decision": ([MADE, *LOOKING["size of the batch"]], r"\d+ of \d+ were others"),
     "numbers that are not finite": ([MADE, node("Mul", "made,large", "a"), node("Exp", "a", "scores")], "not finite"),
 }
 
@@ -297,7 +297,7 @@ TELLING = {  # what is observed of a patient is in the error, and so is how many
 @pytest.mark.parametrize("name", TELLING)
 def test_how_a_policy_fails_on_secret_patients_is_not_told(name, engine):
     nodes, said = TELLING[name]
-    content = file(*nodes, tensors=[numbers("large", [12345.0]), numbers("zero", [0.0])])
+    content = file(*nodes, tensors=[numbers("large", [12345.0]), numbers("many", [40.5]), whole("first", 0)])
     seen = np.random.default_rng(0).random((64, FEATURES), np.float32)
     mask = np.ones((64, CHOICES), bool)
     with Confined(engine, content) as policy, pytest.raises(AgentError, match=said):
