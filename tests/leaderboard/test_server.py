@@ -161,6 +161,14 @@ def test_health_metrics_and_the_description_of_the_api(client, store):
     assert "<script" not in page
 
 
+def test_methods_that_clients_make_up_are_counted_as_one(client):
+    for number in range(20):
+        assert client.request(f"MADE{number}", "/health").status_code == 405
+    metrics = client.get("/metrics").text
+    assert 'method="other",route="/health",status="405"} 20.0' in metrics
+    assert "MADE" not in metrics
+
+
 def test_every_answer_says_what_browsers_must_not_do(client):
     for path in ("/", "/api/boards", "/docs", "/no/such/page/at/all", "/tiny/entries/0123456789ab.html"):
         headers = client.get(path).headers
