@@ -257,11 +257,13 @@ def _show(board: "Board", entry: "Entry", place: str | None) -> None:
 @needs_leaderboard
 def serve_command(arguments: argparse.Namespace) -> None:
     """Serve boards."""
+    from onco_gym.leaderboard.database import shown
     from onco_gym.leaderboard.serving import FORMAT, serve
 
     logging.basicConfig(format=FORMAT)
     host, port = arguments.host, arguments.port
-    note(f"serving at http://{host}:{port}/ with {arguments.workers} workers; store {arguments.store or 'of this user'}")
+    store = shown(arguments.store) if arguments.store else "of this user"
+    note(f"serving at http://{host}:{port}/ with {arguments.workers} workers; store {store}")
     serve(_url(arguments), arguments.boards, arguments.secrets, host, port, arguments.workers)
 
 

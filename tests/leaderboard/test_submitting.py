@@ -230,6 +230,18 @@ def test_a_secret_that_is_not_the_boards(command, here):
     said(ran, "not the secret of season 'one'")
 
 
+@pytest.mark.parametrize("url", ["postgresql+psycopg://ann:pass1234@x/y", "postgresql+psycopg://x/y?user=ann&password=pass1234"])
+def test_the_password_of_the_store_is_not_shown(command, here, monkeypatch, url):
+    monkeypatch.setattr("onco_gym.leaderboard.serving.serve", lambda *_: None)
+    ran = command("serve", "--store", url)
+    assert (ran.code, ran.out) == (0, "")
+    assert "store postgresql+psycopg://" in ran.err
+    assert "pass1234" not in ran.err
+    damaged = command("serve", "--store", "postgresql://x::pass1234")
+    said(damaged, "the store cannot be opened: expected a file or a URL")
+    assert "pass1234" not in damaged.err
+
+
 @pytest.mark.slow
 def test_the_server_as_a_command(here, command, monkeypatch):
     """With a worker of its own, which is killed once and started again, and ends with the server."""
