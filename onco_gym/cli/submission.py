@@ -194,7 +194,7 @@ def _followed(client: "Client", entry: str, progress: Progress) -> "Entry":
 
 
 def _show_sent(client: "Client", entry: "Entry") -> None:
-    rows = client.board(entry.board, 500)["rows"]
+    rows = client.board(entry.board, entry.id)["rows"]
     place = next((row["place"] for row in rows if row["id"] == entry.id), None)
     _show(_served(client, entry.board), entry, place)
 

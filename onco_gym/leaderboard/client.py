@@ -59,13 +59,13 @@ class Client:
         answer: dict[str, dict[str, Any]] = self._ask("POST", f"/api/boards/{board}/validate", _content(manifest, policies))
         return answer
 
-    def board(self, name: str, most: int = 1) -> dict[str, Any]:
-        """A board and the first ``most`` rows of its table, best first.
+    def board(self, name: str, entry: str = "") -> dict[str, Any]:
+        """A board, and the row of this entry in its table, or else the first one.
 
         Raises:
             ClientError: if there is no such board, or the server does not answer.
         """
-        answer: dict[str, Any] = self._ask("GET", f"/api/boards/{name}?most={most}")
+        answer: dict[str, Any] = self._ask("GET", f"/api/boards/{name}?most=1" + (f"&entry={entry}" if entry else ""))
         return answer
 
     def log(self, entry: str) -> dict[str, Any]:

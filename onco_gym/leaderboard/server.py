@@ -64,7 +64,9 @@ _SENDS = {
     "security": [{"token": []}],
 }
 
-EntryId = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="12 hexadecimal digits")]
+_ID = "^[0-9a-f]{12}$"
+EntryId = Annotated[str, Path(pattern=_ID, description="12 hexadecimal digits")]
+EntryOnly = Annotated[str | None, Query(pattern=_ID, description="the row of this entry only")]
 AccountName = Annotated[str | None, Query(pattern="^[a-z0-9_-]{1,40}$", description="submissions of this account only")]
 Start = Annotated[int, Query(ge=0, le=10**9, description="how many to leave out at the beginning")]
 Most = Annotated[int, Query(ge=1, le=MOST, description="how many at most")]
@@ -157,14 +159,15 @@ def _add_boards(app: FastAPI, published: Published) -> None:
         return [one.model_dump(mode="json") for one in published.boards()]
 
     @app.get("/api/boards/{name}", summary="The table of a board, best first")
-    def standings(name: str, start: Start = 0, most: Most = 100) -> Any:
+    def standings(name: str, entry: EntryOnly = None, start: Start = 0, most: Most = 100) -> Any:
         found = published.standings(name)
+        rows = [row for row in found.rows if entry in (None, row.entry.id)]
         return {
             "board": found.board.model_dump(mode="json"),
             "submissions": found.submissions,
             "accounts": found.accounts,
-            "total": len(found.rows),
-            "rows": [_row(row) for row in found.rows[start : start + most]],
+            "total": len(rows),
+            "rows": [_row(row) for row in rows[start : start + most]],
         }
 
     @app.get("/api/boards/{name}/entries", summary="All submissions of the season, newest first, whatever became of them")

@@ -117,6 +117,9 @@ def test_standings_and_entries_as_json(client, store):
     assert [(row["id"], row["place"]) for row in answer["rows"]] == [(best, "1"), (good, "2")]
     assert answer["rows"][0]["figures"]["score"]["value"] == pytest.approx(70, abs=5)
     assert [row["id"] for row in client.get("/api/boards/tiny?start=1&most=1").json()["rows"]] == [good]
+    own = client.get(f"/api/boards/tiny?most=1&entry={good}").json()
+    assert (own["total"], [(row["id"], row["place"]) for row in own["rows"]]) == (1, [(good, "2")])
+    assert client.get(f"/api/boards/tiny?entry={same}").json()["rows"] == []
     listed = client.get("/api/boards/tiny/entries").json()
     assert (listed["total"], [one["id"] for one in listed["entries"]]) == (3, [best, same, good])
     listed = client.get("/api/boards/tiny/entries?account=alice&most=1").json()
