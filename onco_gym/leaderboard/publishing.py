@@ -1,7 +1,7 @@
 """What everybody may see of a store: pages and the API read it through this.
 
 While a season is open, the figures of single patients are secret. Of a submission whose score is not published, everybody sees
-only that it was made, and its state.
+only who made it, what it is called, and its state.
 """
 
 import re
@@ -18,6 +18,7 @@ from onco_gym.leaderboard.boards import Board, BoardError
 from onco_gym.leaderboard.entries import Entry, without_patients
 from onco_gym.leaderboard.explorations import Exploration
 from onco_gym.leaderboard.judgements import Judgement
+from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.standings import Standings, make_standings
 from onco_gym.leaderboard.store import Step, Store
 
@@ -75,7 +76,8 @@ class Published:
         if found is None or found.board not in self._boards:
             return None
         if not found.published:
-            return replace(found, judgements=())
+            named = Manifest(name=found.manifest.name, authors=found.manifest.authors)
+            return replace(found, manifest=named, policies={}, agent="", judgements=())
         season = self._boards[found.board].season
         return found if season.ended and season.name == found.season else without_patients(found)
 

@@ -183,7 +183,7 @@ def _add_entries(app: FastAPI, published: Published) -> None:
             raise HTTPException(404, f"there is no entry {entry!r}")
         return found
 
-    @app.get("/api/entries/{entry}", summary="A submission, with its figures if they are published")
+    @app.get("/api/entries/{entry}", summary="A submission, with its figures and its manifest if they are published")
     def entry(found: Annotated[Entry, Depends(entry_of)]) -> Any:
         return found.to_json()
 

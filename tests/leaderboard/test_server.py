@@ -17,6 +17,7 @@ from tiny import BOARD, MANIFEST, NAME
 
 from onco_gym.leaderboard import server as serving
 from onco_gym.leaderboard.bodies import LARGEST
+from onco_gym.leaderboard.entries import Entry, digest_of
 from onco_gym.leaderboard.limits import Limiter
 from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
@@ -142,6 +143,26 @@ def test_no_answer_tells_of_single_patients_or_secrets(client, store, token):
         assert values not in answer.text
         assert token not in answer.text
         assert tiny.SECRET.hex() not in answer.text.replace(client.get("/api/boards").json()[1]["season"]["secret"], "")
+
+
+def test_of_a_submission_that_is_not_published_only_its_state_is_shown(client, store):
+    manifest = Manifest(name="Mine", authors=["Ann"], link="https://ann.example", about="how it was made", licence="MIT")
+    sent = client.post(SUBMISSIONS, json=body(manifest=manifest)).json()["id"]
+
+    def shown():
+        answer = client.get(f"/api/entries/{sent}")
+        hidden = (digest_of(b"a policy"), manifest.link, manifest.about)
+        return answer.json(), {one in answer.text for one in hidden}
+
+    found, told = shown()
+    assert (found["state"], found["manifest"]["name"], found["manifest"]["authors"], told) == ("waiting", "Mine", ["Ann"], {False})
+    claim = store.claim(SEASON)
+    store.refuse(claim, "it has a Loop")
+    found, told = shown()
+    assert (found["state"], found["reason"], told) == ("refused", "it has a Loop", {False})
+    assert Entry.from_json(found).reason == "it has a Loop"  # as its author reads it
+    published = judged(store, 50)
+    assert client.get(f"/api/entries/{published}").json()["policies"]
 
 
 def test_health_metrics_and_the_description_of_the_api(client, store):
