@@ -94,7 +94,10 @@ class Worker:
                     idle()
 
     def attend(self, claims: Sequence[Claim], progress: Progress = silent) -> list[Entry]:
-        """Judge submissions that were taken; those that ended. If it is interrupted, it gives them back."""
+        """Judge submissions that were taken; those that ended.
+
+        If it is interrupted, it gives them back. After any other error their leases run out, so that the attempt counts.
+        """
         with self._alive(claims):
             try:
                 found = zip(claims, self._judged(claims, progress), strict=True)
@@ -102,7 +105,7 @@ class Worker:
             except LeaseError as error:
                 LOG.warning("%s", error)
                 return []
-            except BaseException:
+            except (KeyboardInterrupt, SystemExit):
                 for claim in claims:
                     with contextlib.suppress(LeaseError):  # it has ended, or somebody else has it
                         self._store.release(claim)
@@ -142,7 +145,9 @@ class Worker:
         except LeaseError as error:
             LOG.warning("%s", error)
             return None
-        except ValueError:  # it cannot be compared with the last published entry: somebody has changed the board
+        except SQLAlchemyError:
+            raise
+        except Exception:  # perhaps it cannot be compared with the last published entry, because somebody has changed the board
             LOG.exception("submission %s was judged, but cannot be kept", claim.entry.id)
             return self._store.fail(claim, FAILURE)
 

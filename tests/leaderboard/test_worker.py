@@ -14,6 +14,7 @@ import pytest
 import tiny
 from made import drawn, judgement
 from sqlalchemy import select
+from sqlalchemy.exc import DataError
 from tiny import BOARD, MANIFEST, NAME, SECRET
 
 from onco_gym.leaderboard import judging
@@ -92,10 +93,12 @@ def test_an_error_of_ours_is_not_the_authors(tmp_path, monkeypatch, caplog):
     assert "Traceback" in caplog.text
 
 
-def test_a_board_that_was_changed_in_its_season_does_not_stop_the_worker(tmp_path, caplog):
+@pytest.mark.parametrize("environment", [NAME, "onco_gym/Breast-Dose-v0"])
+def test_a_board_that_was_changed_in_its_season_does_not_stop_the_worker(tmp_path, caplog, environment):
+    """Before, it had more patients, or another environment."""
     store = Store(str(tmp_path / "store.sqlite"))
-    store.submit(BOARD, "alice", MANIFEST, {NAME: b"more patients"})
-    store.finish(store.claim(SEASON), [judgement(drawn(50, 1), NAME)])
+    store.submit(BOARD, "alice", MANIFEST, {NAME: b"before"})
+    store.finish(store.claim(SEASON), [judgement(drawn(50, 1), environment)])
     entry = store.submit(BOARD, "alice", MANIFEST, {NAME: tiny.policy()})
     until(Worker(store, [(BOARD, SECRET)]), store, 2)
     assert store.entry(entry.id).state == "failed"
@@ -113,6 +116,21 @@ def test_a_worker_that_is_interrupted_gives_its_submission_back(tmp_path):
         Worker(store, [(BOARD, SECRET)]).attend([store.claim(SEASON)], interrupt)
     assert store.entry(entry.id).state == "waiting"
     assert store.claim(SEASON).attempt == 1
+
+
+def test_an_attempt_that_ends_in_an_error_counts(tmp_path, monkeypatch):
+    """Else a submission that the store cannot take would be judged for ever."""
+    store = Store(str(tmp_path / "store.sqlite"))
+    store.submit(BOARD, "alice", MANIFEST, {NAME: tiny.policy()})
+
+    def broken(*_):
+        raise DataError("", {}, ValueError("too long"))
+
+    monkeypatch.setattr(store, "finish", broken)
+    with pytest.raises(DataError):
+        Worker(store, [(BOARD, SECRET)]).attend([store.claim(SEASON, lease=0.5)])
+    time.sleep(0.5)
+    assert store.claim(SEASON).attempt == 2
 
 
 def test_a_worker_that_has_lost_its_submission_writes_nothing(tmp_path):
