@@ -270,16 +270,18 @@ def serve_command(arguments: argparse.Namespace) -> None:
 @needs_leaderboard
 def worker_command(arguments: argparse.Namespace) -> None:
     """Judge the submissions of a store."""
-    from onco_gym.leaderboard.serving import FORMAT, find_boards, judged_boards
+    from onco_gym.leaderboard.following import FollowedBoards, JudgedBoards
+    from onco_gym.leaderboard.serving import FORMAT
     from onco_gym.leaderboard.worker import Worker
 
     logging.basicConfig(format=FORMAT)
     where = workers_of(arguments)
-    judged = judged_boards(list(find_boards(arguments.boards).values()), arguments.secrets)
-    if not judged:
+    judged = JudgedBoards(FollowedBoards(arguments.boards), arguments.secrets)
+    names = [board.name for board, _ in judged]
+    if not names:
         raise UsageError("no secret of a board is known here: expected --secrets FOLDER with one")
     store = _store(arguments)
-    note(f"judging submissions to {', '.join(board.name for board, _ in judged)}")
+    note(f"judging submissions to {', '.join(names)}")
     Worker(store, judged, **where).run()
 
 

@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -72,12 +72,12 @@ Start = Annotated[int, Query(ge=0, le=10**9, description="how many to leave out 
 Most = Annotated[int, Query(ge=1, le=MOST, description="how many at most")]
 
 
-def make_app(store: Store, boards: Sequence[Board]) -> FastAPI:
+def make_app(store: Store, boards: Iterable[Board]) -> FastAPI:
     """The server of a store.
 
     Args:
         store: where submissions are kept.
-        boards: that it shows.
+        boards: that it shows. They are looked at again for every request.
     """
     app = FastAPI(title="onco_gym leaderboards", version=__version__, docs_url=None, redoc_url=None)
     published, monitor = Published(store, boards), Monitor(store)
@@ -232,6 +232,7 @@ def _add_submissions(app: FastAPI, store: Store, published: Published) -> None:
     ) -> Any:
         """The answer is the submission. The same policies sent again are the same submission."""
         manifest, policies = await read_proposal(request, board)
+        board = open_board(board.name)  # the season may have ended while the body came
         return _head(await run_in_threadpool(store.submit, board, account, manifest, policies))
 
     @app.post("/api/boards/{name}/validate", summary="What would be said of policies, without submitting", openapi_extra=_SENDS)

@@ -2,10 +2,12 @@
 
 import base64
 import json
+import pickle
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import httpx
@@ -16,8 +18,10 @@ from made import drawn, judgement
 from tiny import BOARD, MANIFEST, NAME
 
 from onco_gym.leaderboard import server as serving
+from onco_gym.leaderboard.boards import write_season
 from onco_gym.leaderboard.bodies import LARGEST
 from onco_gym.leaderboard.entries import Entry, digest_of
+from onco_gym.leaderboard.following import FollowedBoards
 from onco_gym.leaderboard.limits import Limiter
 from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
@@ -35,11 +39,10 @@ def store(tmp_path):
     return Store(str(tmp_path / "store.sqlite"))
 
 
-@pytest.fixture
-def address(store):
-    """A server that listens on a free port."""
-    ended = BOARD.model_copy(update={"name": "ended", "season": BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})})
-    config = uvicorn.Config(make_app(store, [tiny.roomy(3), ended]), port=0, log_config=None, ws="none")
+@contextmanager
+def listening(store, boards):
+    """The address of a server that listens on a free port."""
+    config = uvicorn.Config(make_app(store, boards), port=0, log_config=None, ws="none")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run)
     thread.start()
@@ -49,6 +52,13 @@ def address(store):
     yield f"http://{host}:{port}"
     running.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def address(store):
+    ended = BOARD.model_copy(update={"name": "ended", "season": BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})})
+    with listening(store, [tiny.roomy(3), ended]) as address:
+        yield address
 
 
 @pytest.fixture
@@ -155,7 +165,12 @@ def test_of_a_submission_that_is_not_published_only_its_state_is_shown(client, s
         return answer.json(), {one in answer.text for one in hidden}
 
     found, told = shown()
-    assert (found["state"], found["manifest"]["name"], found["manifest"]["authors"], told) == ("waiting", "Mine", ["Ann"], {False})
+    assert (found["state"], found["manifest"]["name"], found["manifest"]["authors"], told) == (
+        "waiting",
+        "Mine",
+        ["Ann"],
+        {False},
+    )
     claim = store.claim(SEASON)
     store.refuse(claim, "it has a Loop")
     found, told = shown()
@@ -260,6 +275,63 @@ def test_a_bucket_fills_again():
 
 def test_a_season_that_is_over_takes_nothing(client):
     refused(client.post("/api/boards/ended/submissions", json=body()), 422, "is over")
+
+
+ENDED = BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})
+
+
+@pytest.fixture
+def followed(store, token, tmp_path):
+    """A folder of boards, and a client of a server that follows it."""
+    tiny.write_board(tmp_path / "boards" / "tiny", BOARD.season)
+    headers = {"Authorization": f"Bearer {token}"}
+    with (
+        listening(store, FollowedBoards(tmp_path / "boards")) as address,
+        httpx.Client(base_url=address, headers=headers, timeout=60) as client,
+    ):
+        yield tmp_path / "boards" / "tiny", client
+
+
+def test_a_season_that_ends_or_begins_is_seen_at_once(followed, store):
+    folder, client = followed
+    assert client.post(SUBMISSIONS, json=body()).status_code == 202
+    good = finished(store, 50).id
+    assert [row["id"] for row in client.get("/api/boards/tiny").json()["rows"]] == [good]
+    write_season(folder, ENDED)
+    refused(client.post(SUBMISSIONS, json=body(b"too late")), 422, "season 'one' of tiny is over")
+    assert client.get("/api/boards/tiny").json()["board"]["season"]["secret"] == tiny.SECRET.hex()
+    assert len(Entry.from_json(client.get(f"/api/entries/{good}").json()).judgements[0].returns) > 0
+    write_season(folder, BOARD.season.model_copy(update={"name": "two"}))
+    assert client.get("/api/boards/tiny").json()["rows"] == []
+    assert client.post(SUBMISSIONS, json=body(b"in time")).json()["season"] == "two"
+
+
+def test_a_season_that_ends_while_a_submission_comes(followed, store, monkeypatch):
+    folder, client = followed
+    read = serving.read_proposal
+
+    async def slow(*arguments):
+        found = await read(*arguments)
+        write_season(folder, ENDED)
+        return found
+
+    monkeypatch.setattr(serving, "read_proposal", slow)
+    refused(client.post(SUBMISSIONS, json=body()), 422, "is over")
+    assert store.count("tiny") == 0
+
+
+def test_a_board_that_is_damaged_stays_as_it_was(tmp_path, caplog):
+    tiny.write_board(tmp_path / "tiny", BOARD.season)
+    file, boards = tmp_path / "tiny" / "board.toml", FollowedBoards(tmp_path)
+    good = file.read_text()
+    file.write_text("patients = ")
+    assert [board.season for board in boards for _ in range(2)] == [BOARD.season] * 2
+    file.unlink()
+    assert [board.season for board in boards] == [BOARD.season]
+    assert caplog.text.count("the board stays as it was") == 2
+    file.write_text(good)
+    write_season(tmp_path / "tiny", ENDED)
+    assert [board.season for board in pickle.loads(pickle.dumps(boards))] == [ENDED]  # as a worker beside the server gets them
 
 
 # ------------------------------------------------------------------------------------------------ hostile requests

@@ -1,5 +1,6 @@
 """Workers: what they judge is what a judge says, and no submission is lost or judged twice, whatever happens to them."""
 
+import datetime
 import json
 import os
 import random
@@ -18,7 +19,9 @@ from sqlalchemy.exc import DataError
 from tiny import BOARD, MANIFEST, NAME, SECRET
 
 from onco_gym.leaderboard import judging
+from onco_gym.leaderboard.boards import write_season
 from onco_gym.leaderboard.exchange import export_folder
+from onco_gym.leaderboard.following import FollowedBoards, JudgedBoards
 from onco_gym.leaderboard.judging import Judge
 from onco_gym.leaderboard.replaying import replay_season
 from onco_gym.leaderboard.serving import working
@@ -91,6 +94,29 @@ def test_an_error_of_ours_is_not_the_authors(tmp_path, monkeypatch, caplog):
     assert "on fire" not in found.reason
     assert "on fire" in caplog.text
     assert "Traceback" in caplog.text
+
+
+def test_what_was_sent_after_the_secret_was_revealed_is_not_verified(tmp_path):
+    """By a server that did not know that the season had ended. The worker sees it before the next submission."""
+    store, boards = Store(str(tmp_path / "store.sqlite")), [(BOARD, SECRET)]
+    worker = Worker(store, boards)
+    until(worker, store, 0)
+    before = store.submit(tiny.roomy(), "alice", MANIFEST, {NAME: tiny.policy()})
+    revealed = datetime.datetime.now(datetime.UTC)
+    ended = {"closed": revealed.date(), "secret": SECRET.hex(), "revealed": revealed}
+    boards[0] = BOARD.model_copy(update={"season": BOARD.season.model_copy(update=ended)}), SECRET
+    after = store.submit(tiny.roomy(), "bob", MANIFEST, {NAME: tiny.policy(1)})
+    until(worker, store, 2)
+    assert store.entry(before.id).state == "done"
+    assert (store.entry(after.id).state, store.entry(after.id).reason) == ("refused", "it was sent after season 'one' had ended")
+
+
+def test_a_worker_follows_its_boards(tmp_path):
+    tiny.write_board(tmp_path / "tiny", BOARD.season)
+    boards = JudgedBoards(FollowedBoards(tmp_path), None)
+    assert list(boards) == []
+    write_season(tmp_path / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))
+    assert [(board.season.ended, secret) for board, secret in boards] == [(True, SECRET)]
 
 
 @pytest.mark.parametrize("environment", [NAME, "onco_gym/Breast-Dose-v0"])
