@@ -35,11 +35,6 @@ class Validation:
     walls: tuple[str, ...]
     microseconds: float | None
 
-    @property
-    def accepted(self) -> bool:
-        """Whether it can be submitted."""
-        return not self.reason
-
 
 def validate(engine: Engine, policy: bytes, progress: Progress = silent) -> Validation:
     """Load a policy file in the sandbox, let it treat a few patients, and ask about them again in other batches.

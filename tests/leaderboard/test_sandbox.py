@@ -363,7 +363,7 @@ def test_a_process_that_is_killed_while_it_waits(engine):
 
 def test_a_validated_policy(engine):
     found = validate(engine, recurrent())
-    assert found.accepted
+    assert not found.reason
     assert found.size == len(recurrent())
     assert found.facts.memory == 4
     assert found.facts.operators == 6 + 1
