@@ -116,7 +116,7 @@ def _submit_here(arguments: argparse.Namespace) -> None:
         policies, agent = read_sources(board, arguments.policies)
         manifest, secret = _manifest(arguments), find_secret(board, arguments.secrets)
         if arguments.validate:
-            verdicts = _verdicts(policies, progress)
+            verdicts = _verdicts(board, policies, progress)
         else:
             store = _store(arguments)
             _import_shipped(store, arguments.board, board)
@@ -210,7 +210,7 @@ def _manifest(arguments: argparse.Namespace) -> "Manifest":
     return make_manifest({"name": name, "authors": arguments.author or ["unnamed"], "licence": arguments.licence})
 
 
-def _verdicts(policies: dict[str, bytes], progress: Progress) -> dict[str, dict[str, Any]]:
+def _verdicts(board: "Board", policies: dict[str, bytes], progress: Progress) -> dict[str, dict[str, Any]]:
     from onco_gym.foundation.results import to_plain
     from onco_gym.interfaces.engine import make_engine
     from onco_gym.leaderboard.validating import validate
@@ -218,7 +218,8 @@ def _verdicts(policies: dict[str, bytes], progress: Progress) -> dict[str, dict[
     if not policies:
         raise UsageError("only policy files (.onnx) can be validated")
     return {
-        name: to_plain(validate(make_engine(name, split="validation"), policy, progress)) for name, policy in policies.items()
+        name: to_plain(validate(make_engine(name, split="validation"), policy, board.patients, progress))
+        for name, policy in policies.items()
     }
 
 
@@ -226,7 +227,8 @@ def _show_verdicts(verdicts: dict[str, dict[str, Any]]) -> None:
     for environment, found in verdicts.items():
         if not found["reason"]:
             walls = ", ".join(found["walls"])
-            print(f"{environment}: accepted; {found['size']:,} bytes, {found['microseconds']:.0f} µs a decision; walls: {walls}")
+            time = f"{found['microseconds']:.0f} µs a decision, about {found['judgement']:.1f} s in a judgement"
+            print(f"{environment}: accepted; {found['size']:,} bytes, {time}; walls: {walls}")
     refused = [f"{environment}: refused: {found['reason']}" for environment, found in verdicts.items() if found["reason"]]
     if refused:
         raise UsageError("; ".join(refused))

@@ -245,7 +245,7 @@ def _add_submissions(app: FastAPI, store: Store, published: Published) -> None:
             if not validating.acquire(timeout=BUSY):
                 raise HTTPException(503, "other policies are being validated: try again in a moment", {"Retry-After": "30"})
             try:
-                return {name: to_plain(validate(_engine(name), policy)) for name, policy in proposal.policies.items()}
+                return {name: to_plain(validate(_engine(name), policy, board.patients)) for name, policy in proposal.policies.items()}
             finally:
                 validating.release()
 

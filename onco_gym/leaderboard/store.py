@@ -382,6 +382,7 @@ def _check(board: Board, policies: Mapping[str, bytes], agent: str) -> None:
 def _check_caps(connection: Connection, board: Board, account: str, now: datetime.datetime) -> None:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     asked = _of(select(func.count()).select_from(SUBMISSIONS), board.name, None, account)
+    asked = asked.where(SUBMISSIONS.c.state != "failed")  # that was our fault
     for days, cap in ((1, board.caps.per_day), (MONTH, board.caps.per_month)):
         begin = today - datetime.timedelta(days=days - 1)
         made = connection.execute(asked.where(SUBMISSIONS.c.submitted >= begin)).scalar_one()
