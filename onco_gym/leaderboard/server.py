@@ -36,8 +36,8 @@ from onco_gym.version import __version__
 
 MOST = 500
 """Rows of an answer."""
-BUSY = 20.0
-"""Seconds to wait for another validation to end."""
+AGAIN = 15
+"""Seconds after which to ask again while another policy is validated."""
 REQUESTS = (200, 20.0)
 """Requests from an address: how many at once, and how many more a second."""
 STRANGERS = (20, 0.2)
@@ -242,10 +242,12 @@ def _add_submissions(app: FastAPI, store: Store, published: Published) -> None:
         proposal = await read_proposal(request, board)
 
         def verdicts() -> dict[str, Any]:
-            if not validating.acquire(timeout=BUSY):
-                raise HTTPException(503, "other policies are being validated: try again in a moment", {"Retry-After": "30"})
+            if not validating.acquire(blocking=False):  # to wait would take a thread from other requests
+                raise HTTPException(503, "other policies are being validated: try again in a moment", {"Retry-After": str(AGAIN)})
             try:
-                return {name: to_plain(validate(_engine(name), policy, board.patients)) for name, policy in proposal.policies.items()}
+                return {
+                    name: to_plain(validate(_engine(name), policy, board.patients)) for name, policy in proposal.policies.items()
+                }
             finally:
                 validating.release()
 

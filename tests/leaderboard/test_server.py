@@ -17,6 +17,7 @@ import uvicorn
 from made import drawn, judgement
 from tiny import BOARD, MANIFEST, NAME
 
+from onco_gym.leaderboard import client as clients
 from onco_gym.leaderboard import server as serving
 from onco_gym.leaderboard.boards import write_season
 from onco_gym.leaderboard.bodies import LARGEST
@@ -464,6 +465,40 @@ def test_a_policy_is_validated_before_it_is_sent(client, store):
     answer = client.post("/api/boards/tiny/validate", json=body(b"no policy")).json()[NAME]
     assert answer["reason"]
     check_up(client, store)
+
+
+def test_a_validation_keeps_nobody_waiting(client, store, monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(*_):
+        begun.set()
+        ended.wait(60)
+        return {"reason": ""}
+
+    monkeypatch.setattr(serving, "validate", slow)
+    monkeypatch.setattr(serving, "_engine", lambda name: None)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(client.post, "/api/boards/tiny/validate", json=body())
+        try:
+            assert begun.wait(60)
+            since = time.perf_counter()
+            answer = client.post("/api/boards/tiny/validate", json=body())
+            refused(answer, 503, "other policies are being validated")
+            assert int(answer.headers["retry-after"]) == serving.AGAIN
+            assert client.get("/health").status_code == 200
+            assert time.perf_counter() - since < 5
+        finally:
+            ended.set()
+        assert first.result().json() == {NAME: {"reason": ""}}
+
+
+@pytest.mark.parametrize(("told", "waited"), [({"Retry-After": "7"}, 7), ({}, clients.PAUSE), ({"Retry-After": "9999"}, 60)])
+def test_a_client_comes_back_when_it_was_told_to(monkeypatch, told, waited):
+    answers, pauses = iter([httpx.Response(503, headers=told, json={"error": "busy"}), httpx.Response(200, json={NAME: {}})]), []
+    monkeypatch.setattr(httpx.Client, "request", lambda *_, **options: next(answers))
+    monkeypatch.setattr(clients.time, "sleep", pauses.append)
+    assert clients.Client("http://x").validate("tiny", MANIFEST, {NAME: b"a policy"}) == {NAME: {}}
+    assert pauses == [waited]
 
 
 # ------------------------------------------------------------------------------------------------ many entries
