@@ -33,6 +33,7 @@ class Confined:
     Args:
         engine: the environment.
         policy: the bytes of the file.
+        seconds: for all that it is asked; by default :data:`onco_gym.leaderboard.processes.ALL_SECONDS`.
 
     Attributes:
         walls: what keeps the policy in, of :data:`onco_gym.leaderboard.confinement.WALLS`.
@@ -42,14 +43,14 @@ class Confined:
 
     Raises:
         AgentError: if the policy is refused.
-        SandboxError: if the sandbox cannot be started.
+        SandboxError: if the sandbox cannot be started, or its machine is too busy.
     """
 
-    def __init__(self, engine: Engine, policy: bytes) -> None:
+    def __init__(self, engine: Engine, policy: bytes, seconds: float | None = None) -> None:
         if len(policy) > LARGEST:
             raise AgentError(f"the policy has too many bytes, expected at most {LARGEST}")
         self._parts, self._size = tuple(engine.kind.parts.values()), engine.kind.mask_size
-        self._process = PolicyProcess()
+        self._process = PolicyProcess(seconds)
         try:
             self.walls = self._process.walls
             facts = self._process.call([json.dumps(ends_of(engine)).encode(), policy], runner.LOADED, runner.FACTS.size)
@@ -69,6 +70,11 @@ class Confined:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that the policy's process has used."""
+        return self._process.seconds
 
     def close(self) -> None:
         """End the process."""
