@@ -164,17 +164,26 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def few_trials(tmp_path):
-    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
+def with_trials(path, uses):
+    """The path of the colorectal card with these trials only, each for a ``use``."""
     document = tomlkit.parse(card_files()["colorectal"].read_text())
-    keep = [arm for arm in document["arms"] if arm["trial"] in ("KEYNOTE-177", "RECOURSE")]
-    for arm in keep:
-        arm["use"] = "check" if arm["trial"] == "RECOURSE" else "fit"
+    keep = [arm for arm in document["arms"] if arm["trial"] in uses]
     document["arms"] = tomlkit.aot()
     for arm in keep:
+        arm["use"] = uses[arm["trial"]]
         document["arms"].append(arm)
-    path = tmp_path / "small.toml"
     path.write_text(tomlkit.dumps(document))
     load_card(path)
     return path
+
+
+@pytest.fixture
+def few_trials(tmp_path):
+    """A card with few trials, so that fitting it is quick: colorectal's MSI-high trials to fit, one to check."""
+    return with_trials(tmp_path / "small.toml", {"KEYNOTE-177": "fit", "RECOURSE": "check"})
+
+
+@pytest.fixture
+def two_trials(tmp_path):
+    """The same with two trials to fit, which share drugs."""
+    return with_trials(tmp_path / "two.toml", {"RAISE": "fit", "VELOUR": "fit"})

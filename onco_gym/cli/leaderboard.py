@@ -149,8 +149,9 @@ def close_command(arguments: argparse.Namespace) -> None:
     secret = find_secret(board, arguments.secrets)
     if secret is None:
         raise UsageError(f"{os.fspath(arguments.secrets)} holds no secret of season {board.season.name!r} of {board.name}")
-    today = datetime.datetime.now(datetime.UTC).date()
-    write_season(board_folder(arguments.board), Season(**{**dict(board.season), "closed": today, "secret": secret.hex()}))
+    now = datetime.datetime.now(datetime.UTC)
+    ended = {"closed": now.date(), "secret": secret.hex(), "revealed": now}
+    write_season(board_folder(arguments.board), Season(**{**dict(board.season), **ended}))
     print(f"season {board.season.name} of {board.name} has ended; anyone can run: onco-gym leaderboard replay {arguments.board}")
 
 

@@ -116,7 +116,7 @@ def _submit_here(arguments: argparse.Namespace) -> None:
         policies, agent = read_sources(board, arguments.policies)
         manifest, secret = _manifest(arguments), find_secret(board, arguments.secrets)
         if arguments.validate:
-            verdicts = _verdicts(policies, progress)
+            verdicts = _verdicts(board, policies, progress)
         else:
             store = _store(arguments)
             _import_shipped(store, arguments.board, board)
@@ -194,7 +194,7 @@ def _followed(client: "Client", entry: str, progress: Progress) -> "Entry":
 
 
 def _show_sent(client: "Client", entry: "Entry") -> None:
-    rows = client.board(entry.board, 500)["rows"]
+    rows = client.board(entry.board, entry.id)["rows"]
     place = next((row["place"] for row in rows if row["id"] == entry.id), None)
     _show(_served(client, entry.board), entry, place)
 
@@ -210,7 +210,7 @@ def _manifest(arguments: argparse.Namespace) -> "Manifest":
     return make_manifest({"name": name, "authors": arguments.author or ["unnamed"], "licence": arguments.licence})
 
 
-def _verdicts(policies: dict[str, bytes], progress: Progress) -> dict[str, dict[str, Any]]:
+def _verdicts(board: "Board", policies: dict[str, bytes], progress: Progress) -> dict[str, dict[str, Any]]:
     from onco_gym.foundation.results import to_plain
     from onco_gym.interfaces.engine import make_engine
     from onco_gym.leaderboard.validating import validate
@@ -218,7 +218,8 @@ def _verdicts(policies: dict[str, bytes], progress: Progress) -> dict[str, dict[
     if not policies:
         raise UsageError("only policy files (.onnx) can be validated")
     return {
-        name: to_plain(validate(make_engine(name, split="validation"), policy, progress)) for name, policy in policies.items()
+        name: to_plain(validate(make_engine(name, split="validation"), policy, board.patients, progress))
+        for name, policy in policies.items()
     }
 
 
@@ -226,7 +227,8 @@ def _show_verdicts(verdicts: dict[str, dict[str, Any]]) -> None:
     for environment, found in verdicts.items():
         if not found["reason"]:
             walls = ", ".join(found["walls"])
-            print(f"{environment}: accepted; {found['size']:,} bytes, {found['microseconds']:.0f} µs a decision; walls: {walls}")
+            time = f"{found['microseconds']:.0f} µs a decision, about {found['judgement']:.1f} s in a judgement"
+            print(f"{environment}: accepted; {found['size']:,} bytes, {time}; walls: {walls}")
     refused = [f"{environment}: refused: {found['reason']}" for environment, found in verdicts.items() if found["reason"]]
     if refused:
         raise UsageError("; ".join(refused))
@@ -257,27 +259,31 @@ def _show(board: "Board", entry: "Entry", place: str | None) -> None:
 @needs_leaderboard
 def serve_command(arguments: argparse.Namespace) -> None:
     """Serve boards."""
+    from onco_gym.leaderboard.database import shown
     from onco_gym.leaderboard.serving import FORMAT, serve
 
     logging.basicConfig(format=FORMAT)
     host, port = arguments.host, arguments.port
-    note(f"serving at http://{host}:{port}/ with {arguments.workers} workers; store {arguments.store or 'of this user'}")
+    store = shown(arguments.store) if arguments.store else "of this user"
+    note(f"serving at http://{host}:{port}/ with {arguments.workers} workers; store {store}")
     serve(_url(arguments), arguments.boards, arguments.secrets, host, port, arguments.workers)
 
 
 @needs_leaderboard
 def worker_command(arguments: argparse.Namespace) -> None:
     """Judge the submissions of a store."""
-    from onco_gym.leaderboard.serving import FORMAT, find_boards, judged_boards
+    from onco_gym.leaderboard.following import FollowedBoards, JudgedBoards
+    from onco_gym.leaderboard.serving import FORMAT
     from onco_gym.leaderboard.worker import Worker
 
     logging.basicConfig(format=FORMAT)
     where = workers_of(arguments)
-    judged = judged_boards(list(find_boards(arguments.boards).values()), arguments.secrets)
-    if not judged:
+    judged = JudgedBoards(FollowedBoards(arguments.boards), arguments.secrets)
+    names = [board.name for board, _ in judged]
+    if not names:
         raise UsageError("no secret of a board is known here: expected --secrets FOLDER with one")
     store = _store(arguments)
-    note(f"judging submissions to {', '.join(board.name for board, _ in judged)}")
+    note(f"judging submissions to {', '.join(names)}")
     Worker(store, judged, **where).run()
 
 

@@ -63,12 +63,14 @@ def _register_calibrate(commands: Commands) -> None:
     parser.add_argument("--check", action="store_true", help=text)
     text = "fit nothing: draw the ensemble of a fitted card again"
     parser.add_argument("--ensemble", action="store_true", help=text)
+    text = "write no card: leave out one fitted trial after the other, and foretell it from the others"
+    parser.add_argument("--crossval", action="store_true", help=text)
     parser.add_patients(1000, low=50, about="patients per arm, or patients screened for an arm in a fit")
     parser.add_seed("the same result for the same card", default=1, high=2**32 - 1)
     text = "most rounds of a fit; by default 12. A fit that was interrupted goes on where it stopped"
     parser.add_argument("--rounds", type=whole(1, 1000), default=12, metavar="N", help=text)
     parser.add_out("FILE.toml", "where to write the fitted card; by default over the card itself", ".toml", required=False)
-    parser.add_json("with --check: also write all figures to this file")
+    parser.add_json("with --check or --crossval: also write all figures to this file")
     parser.add_plot("with --check: also draw what was simulated against what was published")
     parser.add_workers()
     parser.add_quiet()
@@ -176,13 +178,20 @@ def _print_trial(title: str, result: "TrialResult") -> None:
 def calibrate_command(arguments: argparse.Namespace) -> None:
     """Fit a card to its published arms, or show how well it reproduces them."""
     name, where = find_environment(arguments.id).card, workers_of(arguments)
+    if arguments.check + arguments.ensemble + arguments.crossval > 1:
+        raise UsageError("--check, --ensemble and --crossval cannot be combined")
+    if arguments.out and (arguments.check or arguments.crossval):
+        raise UsageError("--out cannot be combined with --check or --crossval, which write no card")
+    if arguments.json and not (arguments.check or arguments.crossval):
+        raise UsageError("--json needs --check or --crossval")
+    if arguments.plot and not arguments.check:
+        raise UsageError("--plot needs --check")
     if arguments.check:
-        if arguments.out or arguments.ensemble:
-            raise UsageError("--check fits and draws nothing: it cannot be combined with --out or --ensemble")
         _check(name, arguments)
         return
-    if arguments.json or arguments.plot:
-        raise UsageError("--json and --plot need --check")
+    if arguments.crossval:
+        _cross_validate(name, arguments)
+        return
     if arguments.ensemble:
         _draw(name, arguments)
         return
@@ -199,6 +208,9 @@ def calibrate_command(arguments: argparse.Namespace) -> None:
             places = ", ".join(".".join(map(str, path)) for path in one.paths[:3])
             rows.append((one.name, f"{one.start[0]:.4g}", f"{one.values(x)[0]:.4g}", places))
     console().print(make_table("Figures that moved", ("parameter", "from", "to", "on the card"), rows))
+    effects = [(trial, f"{growth:.2f}", f"{hazard:.2f}") for trial, (growth, hazard) in fit.effects().items()]
+    about = "What differs between trials, as factors; the card has none of it"
+    console().print(make_table(about, ("trial", "growth", "hazard of death"), effects))
     print(f"{fit.position.round} rounds, loss {fit.position.loss:.1f}; wrote {output}")
     _draw(output, arguments)
 
@@ -232,19 +244,52 @@ def _check(name: str, arguments: argparse.Namespace) -> None:
         wrote(arguments.plot)
 
 
-def _print_check(rows: "Sequence[Reproduction]") -> None:
-    from onco_gym.trials.published import accuracy
+def _cross_validate(name: str, arguments: argparse.Namespace) -> None:
+    """Foretell every fitted trial of a card from the others."""
+    card = onco_gym.load_card(name)
+    from onco_gym.cards.folder import card_files
+    from onco_gym.trials.crossval import cross_validate
+    from onco_gym.trials.published import as_rows
 
-    screen = console()
-    columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
+    path = card_files().get(name, Path(name))
+    state = path.with_name(f"{path.stem}.crossval.json")
+    with progress_bar(quiet=arguments.quiet) as progress:
+        asked = {"patients": arguments.n, "seed": arguments.seed, "progress": progress}
+        found = cross_validate(card, state, **asked, **workers_of(arguments))
+    rows = [row for one in found for row in one.rows]
+    inside = [hit for one in found for hit in one.medians]
+    _print_arms(rows, "Trials foretold from the others")
+    _print_accuracy(rows, "foretold", "Trials foretold from the others")
+    if inside:
+        share = sum(inside) / len(inside)
+        print(f"90% predictions contain {share:.0%} of {len(inside)} published medians.")
+    unknown = sum(one.unknown for one in found)
+    if unknown:
+        print(f"{unknown} other arms cannot be foretold: no other fitted trial has their drugs.")
+    content = {"version": onco_gym.__version__, "card": card.id, "arms": as_rows(rows), "medians_inside": inside}
+    write_figures(arguments.json, content)
+
+
+def _print_check(rows: "Sequence[Reproduction]") -> None:
     titles = {"fit": "Fitted arms", "check": "Check arms, never fitted"}
     for use, title in titles.items():
-        lines = [(row.arm.trial, _short(row.arm), *row.texts()) for row in rows if row.arm.use == use]
-        screen.print(make_table(f"{title}: simulated / published", columns, lines))
+        _print_arms([row for row in rows if row.arm.use == use], title)
     for use, title in titles.items():
-        found = [one for one in accuracy(rows, use) if one.count]
-        figures = [(one.title, f"{one.value:.1%}", one.wanted, one.count, "yes" if one.reached else "NO") for one in found]
-        screen.print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
+        _print_accuracy(rows, use, title)
+
+
+def _print_arms(rows: "Sequence[Reproduction]", title: str) -> None:
+    columns = ("trial", "arm", "response", "PFS", "OS", "grade 3+", "PFS HR", "landmarks")
+    lines = [(row.arm.trial, _short(row.arm), *row.texts()) for row in rows]
+    console().print(make_table(f"{title}: simulated / published", columns, lines))
+
+
+def _print_accuracy(rows: "Sequence[Reproduction]", use: str, title: str) -> None:
+    from onco_gym.trials.published import accuracy
+
+    found = [one for one in accuracy(rows, use) if one.count]
+    figures = [(one.title, f"{one.value:.1%}", one.wanted, one.count, "yes" if one.reached else "NO") for one in found]
+    console().print(make_table(title, ("figure", "found", "wanted", "over", "reached"), figures, ("found", "over")))
 
 
 def _short(arm: "Arm") -> str:

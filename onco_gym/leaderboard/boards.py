@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.results import first_problem
@@ -45,6 +45,7 @@ class Season(_Strict):
         commitment: hash of the secret, see :func:`onco_gym.leaderboard.seasons.commitment`. It is published before the first
             submission.
         secret: 32 bytes in hexadecimal digits, published when the season has ended.
+        revealed: the moment of that; None while it is not known. Nobody knew the secret before.
     """
 
     name: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]{0,31}$")]
@@ -52,6 +53,7 @@ class Season(_Strict):
     closed: datetime.date | None = None
     commitment: Hex
     secret: Hex | None = None
+    revealed: AwareDatetime | None = None
 
     @property
     def ended(self) -> bool:

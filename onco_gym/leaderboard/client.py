@@ -56,16 +56,17 @@ class Client:
         Raises:
             ClientError: if the server refuses to look at them, or does not answer.
         """
-        answer: dict[str, dict[str, Any]] = self._ask("POST", f"/api/boards/{board}/validate", _content(manifest, policies))
+        path, patience = f"/api/boards/{board}/validate", SECONDS * (1 + 2 * len(policies))
+        answer: dict[str, dict[str, Any]] = self._ask("POST", path, _content(manifest, policies), patience)
         return answer
 
-    def board(self, name: str, most: int = 1) -> dict[str, Any]:
-        """A board and the first ``most`` rows of its table, best first.
+    def board(self, name: str, entry: str = "") -> dict[str, Any]:
+        """A board, and the row of this entry in its table, or else the first one.
 
         Raises:
             ClientError: if there is no such board, or the server does not answer.
         """
-        answer: dict[str, Any] = self._ask("GET", f"/api/boards/{name}?most={most}")
+        answer: dict[str, Any] = self._ask("GET", f"/api/boards/{name}?most=1" + (f"&entry={entry}" if entry else ""))
         return answer
 
     def log(self, entry: str) -> dict[str, Any]:
@@ -95,17 +96,17 @@ class Client:
                 return
             time.sleep(PAUSE)
 
-    def _ask(self, method: str, path: str, content: bytes | None = None) -> Any:
+    def _ask(self, method: str, path: str, content: bytes | None = None, patience: float = SECONDS) -> Any:
         headers = {} if content is None else {"Content-Type": "application/json"}
         answer = said = None
         for _ in range(TRIES):
             try:
-                answer = self._http.request(method, path, content=content, headers=headers)
+                answer = self._http.request(method, path, content=content, headers=headers, timeout=patience)
             except httpx.HTTPError as error:
                 said = str(error)
             if answer is not None and answer.status_code != 503:
                 break
-            time.sleep(PAUSE)
+            time.sleep(_pause(answer))
         if answer is None:
             raise ClientError(f"{self._server} does not answer: {said}")
         return _read(answer, self._server)
@@ -114,6 +115,12 @@ class Client:
 def _content(manifest: Manifest, policies: Mapping[str, bytes]) -> bytes:
     texts = {name: base64.b64encode(policy).decode() for name, policy in policies.items()}
     return json.dumps({"manifest": manifest.model_dump(mode="json"), "policies": texts}).encode()
+
+
+def _pause(answer: httpx.Response | None) -> float:
+    """Seconds until the next try: as many as the server says, within reason."""
+    said = "" if answer is None else answer.headers.get("retry-after", "")
+    return min(float(said), SECONDS) if said.isdecimal() else PAUSE
 
 
 def _read(answer: httpx.Response, server: str) -> Any:

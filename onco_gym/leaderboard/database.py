@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 VERSION = "0001"
@@ -14,6 +14,7 @@ VERSION = "0001"
 PATIENCE = 60
 """Seconds to wait for others who write to a SQLite file."""
 _LOCK = 0x6F6E636F  # PostgreSQL's advisory locks have numbers; this one is "onco"
+_SECRET = ("password", "sslpassword")  # options of PostgreSQL that a URL may hold
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -28,6 +29,22 @@ def default_url() -> str:
     return f"sqlite:///{folder / 'leaderboard.sqlite'}"
 
 
+def shown(url: str) -> str:
+    """The URL of a database without its password, for people to read.
+
+    Raises:
+        DatabaseError: if it is not a URL.
+    """
+    return _parsed(url).difference_update_query(_SECRET).render_as_string(hide_password=True)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url if "://" in url else f"sqlite:///{url}")
+    except (ArgumentError, ValueError):  # what it says may hold the password
+        raise DatabaseError("the store cannot be opened: expected a file or a URL, KIND://USER@HOST/NAME") from None
+
+
 class Database:
     """A database with the tables of this version. They are made or changed when it is opened.
 
@@ -39,9 +56,8 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
+        parsed, self.name = _parsed(url), shown(url)
         try:
-            parsed = make_url(url if "://" in url else f"sqlite:///{url}")
-            self.name = parsed.render_as_string(hide_password=True)
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise DatabaseError(f"the store {self.name} is not of a known kind: expected sqlite:/// or postgresql+psycopg://")
             self._engine = create_engine(parsed, pool_pre_ping=True)

@@ -128,6 +128,27 @@ class Judge:
             return venue.judge(agent, progress)
 
 
+def questions(engine: Engine, patients: int, steps: int, visits: float, remembers: bool) -> float:
+    """About how many decisions a judgement asks a policy for; a fifth more with what the sandbox asks twice.
+
+    Args:
+        engine: the environment.
+        patients: of the board.
+        steps: visits of the patient who has most. Until then a batch is asked about whole.
+        visits: of a patient, mean.
+        remembers: whether the policy is recurrent, which is not asked about twins.
+    """
+    others = len(list(shifts(engine.card, engine.cohort))) + (other_figures(engine.card) is not None)
+    treated = patients + others * min(ELSEWHERE, patients)
+    if engine.kind.name == "regimen":
+        treated += min(VERIFIED, patients)
+    if remembers:
+        return steps * treated
+    twins = sum(len(levels) - 1 for _, levels in engine.scenario.groups)
+    asked = 1 if len(engine.kind.parts) == 1 else 2  # as onco_gym.fairness.asking does
+    return steps * treated + min(FAIRNESS_PATIENTS, patients) * (steps + asked * visits * (1 + twins))
+
+
 class _Decider:
     """An agent that begins anew before every batch of patients, so that no result depends on those before."""
 
@@ -157,7 +178,7 @@ def _deciding(engine: Engine, source: str | bytes, secret: bool = False) -> Iter
     if isinstance(source, str):
         yield _Decider(engine, source)
     else:
-        with Confined(engine, source, secret) as policy:
+        with Confined(engine, source, secret=secret) as policy:
             yield _Decider(engine, policy)
 
 

@@ -10,6 +10,8 @@ from onco_gym.leaderboard.store import Store
 
 SECONDS = (0.005, 0.02, 0.1, 0.3, 1, 3, 10, 60)
 """Bounds of the histogram of response times."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Methods that are counted apart. A client may send any word, and each would stay in memory."""
 
 
 class Monitor(Collector):
@@ -30,6 +32,7 @@ class Monitor(Collector):
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
+        method = method if method in METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 

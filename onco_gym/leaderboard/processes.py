@@ -26,6 +26,8 @@ CALL_SECONDS = 60.0
 """Time for starting, for loading a policy, and for answering a batch."""
 ALL_SECONDS = 1200.0
 """Time for all calls together."""
+SHARE = 0.5
+"""Share of its time for which a late process must have computed. With less, the machine has kept it waiting."""
 NEEDED = {"onnxruntime": (1, 30, 1), "onnx": (1, 21)}
 """Older versions have holes that a file can use."""
 _TEXT = 1000
@@ -38,6 +40,9 @@ class SandboxError(RuntimeError):
 class PolicyProcess:
     """The process that runs a policy. It does not survive an error.
 
+    Args:
+        seconds: for all calls together; by default :data:`ALL_SECONDS`.
+
     Attributes:
         walls: what keeps the policy in, of :data:`onco_gym.leaderboard.confinement.WALLS`.
 
@@ -45,7 +50,7 @@ class PolicyProcess:
         SandboxError: if it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         if os.name != "posix":
             raise SandboxError("policies are judged in a sandbox, which needs Linux or macOS")
         _check_versions()
@@ -59,12 +64,14 @@ class PolicyProcess:
             cwd="/",
             start_new_session=True,
         )
+        self._begun = time.monotonic()
         for stream in self._streams():
             os.set_blocking(stream.fileno(), False)
-        self._left, self._open = ALL_SECONDS, True
+        self._limit = ALL_SECONDS if seconds is None else seconds
+        self._left, self._open = self._limit, True
         try:
             told = self.call([], runner.READY, _TEXT).decode(errors="replace").split()
-        except AgentError as error:
+        except (AgentError, SandboxError) as error:
             raise SandboxError(f"the sandbox does not start: {error}") from None
         self.walls = tuple(name for name in WALLS if name in told)
 
@@ -78,10 +85,11 @@ class PolicyProcess:
 
         Raises:
             AgentError: if the process refuses, ends, is late, or answers with something else.
+            SandboxError: if it is late because the machine was busy, or was killed from outside.
         """
         if not self._open:
             raise AgentError("the policy's process has ended")
-        begun = time.monotonic()
+        begun, used = time.monotonic(), self.seconds
         deadline = begun + min(CALL_SECONDS, self._left)
         try:
             self._send(b"".join(runner.LENGTH.pack(len(one)) + one for one in messages), deadline)
@@ -93,11 +101,23 @@ class PolicyProcess:
                 raise AgentError(_clean(answer[1:]))
             if answer[:1] != kind or (length != 1 + size and kind != runner.READY):
                 raise AgentError("the policy's process answers with nonsense")
+        except TimeoutError:
+            late = self._late(used)
+            self.close()
+            raise late from None
         except BaseException:
             self.close()
             raise
         self._left -= time.monotonic() - begun
         return answer[1:]
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that the process has used; where it cannot be asked for (macOS), the time that has passed."""
+        try:
+            return time.clock_gettime(~self._process.pid << 3 | 2)  # as Linux numbers the clocks of processes
+        except (AttributeError, OSError):
+            return time.monotonic() - self._begun
 
     def close(self) -> None:
         """End the process."""
@@ -125,22 +145,33 @@ class PolicyProcess:
             _wait(stream, select.POLLIN, deadline)
             more = os.read(stream, size - len(found))
             if not more:
-                raise AgentError(self._end())
+                raise self._end()
             found += more
         return bytes(found)
 
-    def _end(self) -> str:
+    def _late(self, used: float) -> Exception:
+        """Whose fault it is that a call is late, before which the process had ``used`` so many seconds."""
+        limit, computed = (CALL_SECONDS, self.seconds - used) if self._left >= CALL_SECONDS else (self._limit, self.seconds)
+        expected = f"expected at most {CALL_SECONDS:g} s for a call and {self._limit:g} s in all"
+        said = f"the policy's process takes too long: {expected}"
+        if computed >= SHARE * limit:
+            return AgentError(said)
+        return SandboxError(f"{said}, but this machine is busy: of {limit:g} s it computed for {computed:.1f} s")
+
+    def _end(self) -> Exception:
         """How the process ended, after it closed its output."""
         try:
             code = self._process.wait(1)
         except subprocess.TimeoutExpired:
-            return "the policy's process closed its output"
+            return AgentError("the policy's process closed its output")
         try:
             said = _clean(os.read(self._streams()[2].fileno(), 2**16).strip().rpartition(b"\n")[2])
         except BlockingIOError:  # something else holds it open
             said = ""
         how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with code {code}"
-        return f"the policy's process ended {how}{said and f': {said}'}"
+        # No limit of ours kills: beyond its memory a process gets errors, and our clock is faster than its processor time.
+        kind = SandboxError if code == -signal.SIGKILL else AgentError
+        return kind(f"the policy's process ended {how}{said and f': {said}'}")
 
 
 def _wait(stream: int, event: int, deadline: float) -> None:
@@ -149,8 +180,7 @@ def _wait(stream: int, event: int, deadline: float) -> None:
     poll.register(stream, event)
     left = deadline - time.monotonic()
     if left <= 0 or not poll.poll(1000 * left):
-        expected = f"expected at most {CALL_SECONDS:g} s for a call and {ALL_SECONDS:g} s in all"
-        raise AgentError(f"the policy's process takes too long: {expected}")
+        raise TimeoutError
 
 
 def _clean(text: bytes) -> str:

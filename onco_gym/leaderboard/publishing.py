@@ -2,12 +2,12 @@
 
 While a season is open, the figures of single patients and of few are secret, and the others are rounded: dozens of figures at
 full precision would tell more of the secret patients than the Ladder allows. Of a submission whose score is not published,
-everybody sees only that it was made, and its state.
+everybody sees only who made it, what it is called, and its state.
 """
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +19,7 @@ from onco_gym.leaderboard.boards import Board, BoardError
 from onco_gym.leaderboard.entries import Entry, while_secret, without_patients
 from onco_gym.leaderboard.explorations import Exploration
 from onco_gym.leaderboard.judgements import Judgement
+from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
 from onco_gym.leaderboard.standings import Row, Standings, make_standings
 from onco_gym.leaderboard.store import Step, Store
@@ -33,16 +34,15 @@ class Published:
 
     Args:
         store: the store.
-        boards: its boards.
+        boards: its boards. They are looked at again whenever something is asked for.
     """
 
-    def __init__(self, store: Store, boards: Sequence[Board]) -> None:
-        self._store, self._boards = store, {board.name: board for board in boards}
-        self._tables = {board.name: _Table(store, board) for board in boards}
+    def __init__(self, store: Store, boards: Iterable[Board]) -> None:
+        self._store, self._boards, self._tables = store, boards, dict[str, _Table]()
 
     def boards(self) -> tuple[Board, ...]:
         """All boards."""
-        return tuple(self._boards.values())
+        return tuple(self._boards)
 
     def board(self, name: str) -> Board:
         """A board.
@@ -50,10 +50,10 @@ class Published:
         Raises:
             BoardError: if there is no such board.
         """
-        if name not in self._boards:
-            known = ", ".join(self._boards)
-            raise BoardError(f"there is no board {name!r}{did_you_mean(name, self._boards)}: expected one of {known}")
-        return self._boards[name]
+        boards = {board.name: board for board in self._boards}
+        if name not in boards:
+            raise BoardError(f"there is no board {name!r}{did_you_mean(name, boards)}: expected one of {', '.join(boards)}")
+        return boards[name]
 
     def standings(self, board: str) -> Standings:
         """The standings of a board, without the figures of single patients, and rounded while its season is open.
@@ -61,7 +61,10 @@ class Published:
         Raises:
             BoardError: if there is no such board.
         """
-        return self._tables[self.board(board).name].read()
+        now, table = self.board(board), self._tables.get(board)
+        if table is None or table.board != now:
+            table = self._tables[board] = _Table(self._store, now)
+        return table.read()
 
     def entries(self, board: str, account: str | None = None, start: int = 0, most: int | None = None) -> Sequence[Entry]:
         """Submissions to a board's season, newest first, whatever became of them, without judgements."""
@@ -74,11 +77,13 @@ class Published:
     def entry(self, entry: str) -> Entry | None:
         """A submission as everybody may see it; None if there is no such submission."""
         found = self._store.entry(entry) if _ID.fullmatch(entry) else None
-        if found is None or found.board not in self._boards:
+        board = next((board for board in self._boards if found and board.name == found.board), None)
+        if found is None or board is None:
             return None
         if not found.published:
-            return replace(found, judgements=())
-        return found if self._boards[found.board].ended(found.season) else while_secret(found)
+            named = Manifest(name=found.manifest.name, authors=found.manifest.authors)
+            return replace(found, manifest=named, policies={}, agent="", judgements=())
+        return found if board.ended(found.season) else while_secret(found)
 
     def explorations(self, entry: str) -> tuple[Exploration, ...]:
         """The journeys of a submission whose score is published."""
@@ -102,7 +107,7 @@ class _Table:
     """The standings of a board. They are made anew beside the reader, who does not wait long for them."""
 
     def __init__(self, store: Store, board: Board) -> None:
-        self._store, self._board = store, board
+        self._store, self.board = store, board
         self._known: dict[str, tuple[Judgement, ...]] = {}
         self._lock = threading.Lock()
         self._last: _Made | None = None
@@ -111,7 +116,7 @@ class _Table:
 
     def read(self) -> Standings:
         """The standings; the first time the reader waits for them."""
-        version = self._store.version(self._board.name, self._board.season.name)
+        version = self._store.version(self.board.name, self.board.season.name)
         last = self._last
         if last is not None and last.version == version:
             return last.standings
@@ -127,7 +132,7 @@ class _Table:
             return last.standings
 
     def _make(self) -> _Made:
-        board, season = self._board.name, self._board.season.name
+        board, season = self.board.name, self.board.season.name
         version = self._store.version(board, season)
         if self._last is not None and self._last.version == version:
             return self._last
@@ -135,8 +140,8 @@ class _Table:
         wanted = {one.id for one in entries if one.published} - set(self._known)
         for name, judgements in self._store.judgements(wanted).items():
             self._known[name] = tuple(_lean(one) for one in judgements)
-        found = make_standings(self._board, [replace(one, judgements=self._known.get(one.id, ())) for one in entries])
-        rows = tuple(map(_finally if self._board.season.ended else _meanwhile, found.rows))
+        found = make_standings(self.board, [replace(one, judgements=self._known.get(one.id, ())) for one in entries])
+        rows = tuple(map(_finally if self.board.season.ended else _meanwhile, found.rows))
         self._last = _Made(version, replace(found, rows=rows))
         return self._last
 

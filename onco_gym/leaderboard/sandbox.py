@@ -39,6 +39,7 @@ class Confined:
     Args:
         engine: the environment.
         policy: the bytes of the file.
+        seconds: for all that it is asked; by default :data:`onco_gym.leaderboard.processes.ALL_SECONDS`.
         secret: whether patients are secret. Whatever goes wrong once they are shown to the policy is then :data:`FAILED`, and
             walls must be :data:`~onco_gym.leaderboard.confinement.ENOUGH`.
 
@@ -50,14 +51,14 @@ class Confined:
 
     Raises:
         AgentError: if the policy is refused.
-        SandboxError: if the sandbox cannot be started, or its walls are not enough for secret patients.
+        SandboxError: if the sandbox cannot be started, its machine is too busy, or its walls are not enough for secret patients.
     """
 
-    def __init__(self, engine: Engine, policy: bytes, secret: bool = False) -> None:
+    def __init__(self, engine: Engine, policy: bytes, seconds: float | None = None, secret: bool = False) -> None:
         if len(policy) > LARGEST:
             raise AgentError(f"the policy has too many bytes, expected at most {LARGEST}")
         self._parts, self._size, self._secret = tuple(engine.kind.parts.values()), engine.kind.mask_size, secret
-        self._process = PolicyProcess()
+        self._process = PolicyProcess(seconds)
         try:
             self.walls = self._process.walls
             if secret and not any(some <= set(self.walls) for some in ENOUGH):
@@ -81,6 +82,11 @@ class Confined:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that the policy's process has used."""
+        return self._process.seconds
 
     def close(self) -> None:
         """End the process."""

@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -36,8 +36,8 @@ from onco_gym.version import __version__
 
 MOST = 500
 """Rows of an answer."""
-BUSY = 20.0
-"""Seconds to wait for another validation to end."""
+AGAIN = 15
+"""Seconds after which to ask again while another policy is validated."""
 REQUESTS = (200, 20.0)
 """Requests from an address: how many at once, and how many more a second."""
 STRANGERS = (20, 0.2)
@@ -64,18 +64,20 @@ _SENDS = {
     "security": [{"token": []}],
 }
 
-EntryId = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="12 hexadecimal digits")]
+_ID = "^[0-9a-f]{12}$"
+EntryId = Annotated[str, Path(pattern=_ID, description="12 hexadecimal digits")]
+EntryOnly = Annotated[str | None, Query(pattern=_ID, description="the row of this entry only")]
 AccountName = Annotated[str | None, Query(pattern="^[a-z0-9_-]{1,40}$", description="submissions of this account only")]
 Start = Annotated[int, Query(ge=0, le=10**9, description="how many to leave out at the beginning")]
 Most = Annotated[int, Query(ge=1, le=MOST, description="how many at most")]
 
 
-def make_app(store: Store, boards: Sequence[Board]) -> FastAPI:
+def make_app(store: Store, boards: Iterable[Board]) -> FastAPI:
     """The server of a store.
 
     Args:
         store: where submissions are kept.
-        boards: that it shows.
+        boards: that it shows. They are looked at again for every request.
     """
     app = FastAPI(title="onco_gym leaderboards", version=__version__, docs_url=None, redoc_url=None)
     published, monitor = Published(store, boards), Monitor(store)
@@ -157,14 +159,15 @@ def _add_boards(app: FastAPI, published: Published) -> None:
         return [one.model_dump(mode="json") for one in published.boards()]
 
     @app.get("/api/boards/{name}", summary="The table of a board, best first")
-    def standings(name: str, start: Start = 0, most: Most = 100) -> Any:
+    def standings(name: str, entry: EntryOnly = None, start: Start = 0, most: Most = 100) -> Any:
         found = published.standings(name)
+        rows = [row for row in found.rows if entry in (None, row.entry.id)]
         return {
             "board": found.board.model_dump(mode="json"),
             "submissions": found.submissions,
             "accounts": found.accounts,
-            "total": len(found.rows),
-            "rows": [_row(row) for row in found.rows[start : start + most]],
+            "total": len(rows),
+            "rows": [_row(row) for row in rows[start : start + most]],
         }
 
     @app.get("/api/boards/{name}/entries", summary="All submissions of the season, newest first, whatever became of them")
@@ -180,7 +183,7 @@ def _add_entries(app: FastAPI, published: Published) -> None:
             raise HTTPException(404, f"there is no entry {entry!r}")
         return found
 
-    @app.get("/api/entries/{entry}", summary="A submission, with its figures if they are published")
+    @app.get("/api/entries/{entry}", summary="A submission, with its figures and its manifest if they are published")
     def entry(found: Annotated[Entry, Depends(entry_of)]) -> Any:
         return found.to_json()
 
@@ -229,6 +232,7 @@ def _add_submissions(app: FastAPI, store: Store, published: Published) -> None:
     ) -> Any:
         """The answer is the submission. The same policies sent again are the same submission."""
         manifest, policies = await read_proposal(request, board)
+        board = open_board(board.name)  # the season may have ended while the body came
         return _head(await run_in_threadpool(store.submit, board, account, manifest, policies))
 
     @app.post("/api/boards/{name}/validate", summary="What would be said of policies, without submitting", openapi_extra=_SENDS)
@@ -238,10 +242,12 @@ def _add_submissions(app: FastAPI, store: Store, published: Published) -> None:
         proposal = await read_proposal(request, board)
 
         def verdicts() -> dict[str, Any]:
-            if not validating.acquire(timeout=BUSY):
-                raise HTTPException(503, "other policies are being validated: try again in a moment", {"Retry-After": "30"})
+            if not validating.acquire(blocking=False):  # to wait would take a thread from other requests
+                raise HTTPException(503, "other policies are being validated: try again in a moment", {"Retry-After": str(AGAIN)})
             try:
-                return {name: to_plain(validate(_engine(name), policy)) for name, policy in proposal.policies.items()}
+                return {
+                    name: to_plain(validate(_engine(name), policy, board.patients)) for name, policy in proposal.policies.items()
+                }
             finally:
                 validating.release()
 

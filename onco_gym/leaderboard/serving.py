@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from onco_gym.leaderboard.boards import Board, BoardError, board_folders, read_board
+from onco_gym.leaderboard.boards import Board
 from onco_gym.leaderboard.exchange import import_folder
-from onco_gym.leaderboard.seasons import find_secret
+from onco_gym.leaderboard.following import FollowedBoards, JudgedBoards
 from onco_gym.leaderboard.store import Store
 from onco_gym.leaderboard.worker import Worker
 
@@ -28,24 +27,6 @@ FORMAT = "%(asctime)s %(levelname)s %(message)s"
 """Of lines in the log."""
 
 
-def find_boards(folder: str | os.PathLike[str] | None) -> dict[Path, Board]:
-    """The boards of a folder, by default the shipped ones, each by its own folder.
-
-    Raises:
-        BoardError: if there is none, or one is not as it should be.
-    """
-    found = {path: read_board(path) for path in board_folders(folder).values()}
-    if not found:
-        raise BoardError(f"{folder} is not a folder of boards: expected NAME/board.toml in it")
-    return found
-
-
-def judged_boards(boards: Sequence[Board], secrets: str | os.PathLike[str] | None) -> list[tuple[Board, bytes | None]]:
-    """The boards whose secret is known here, with it. Submissions to the others wait for a worker that knows it."""
-    found = [(board, find_secret(board, secrets)) for board in boards]
-    return [(board, secret) for board, secret in found if secret is not None]
-
-
 def serve(
     url: str,
     folder: str | os.PathLike[str] | None = None,
@@ -58,7 +39,8 @@ def serve(
 
     Args:
         url: of the store.
-        folder: of the boards; by default the shipped ones. Their published entries are brought into the store.
+        folder: of the boards; by default the shipped ones. Their published entries are brought into the store. A board whose
+            file changes is read again.
         secrets: the folder with the secrets of open seasons.
         host, port: where to listen.
         workers: how many processes judge submissions beside the server. Others can run elsewhere on the same store.
@@ -71,24 +53,24 @@ def serve(
 
     from onco_gym.leaderboard.server import make_app
 
-    store, boards = Store(url), find_boards(folder)
-    for path, board in boards.items():
+    store, boards = Store(url), FollowedBoards(folder)
+    for path, board in zip(boards.folders, boards, strict=True):
         import_folder(store, path, board)
-    judged = judged_boards(list(boards.values()), secrets)
-    app = make_app(store, list(boards.values()))
+    judged = JudgedBoards(boards, secrets)
+    list(judged)  # a secret that is not the season's is told now
+    app = make_app(store, boards)
     with working(url, judged, workers):
         uvicorn.run(app, host=host, port=port, log_config=None, limit_concurrency=CONNECTIONS, server_header=False)
 
 
 @contextmanager
-def working(url: str, judged: Sequence[tuple[Board, bytes | None]], workers: int) -> Iterator[None]:
+def working(url: str, judged: Iterable[tuple[Board, bytes | None]], workers: int) -> Iterator[None]:
     """Keep so many workers alive on the store at ``url``. At the end they give back what they work on."""
     context = multiprocessing.get_context("spawn")  # threads and compiled code do not survive a fork
     ended = threading.Event()
-    plain = [(board.model_dump_json(), secret) for board, secret in judged]
 
     def start() -> Any:
-        process = context.Process(target=_work, args=(url, plain), daemon=True)
+        process = context.Process(target=_work, args=(url, judged), daemon=True)
         process.start()
         return process
 
@@ -115,11 +97,10 @@ def working(url: str, judged: Sequence[tuple[Board, bytes | None]], workers: int
             process.kill()
 
 
-def _work(url: str, judged: Sequence[tuple[str, bytes | None]]) -> None:
+def _work(url: str, judged: Iterable[tuple[Board, bytes | None]]) -> None:
     """A worker beside the server. It ends with the server, whatever the server died of."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server is interrupted, too, and ends its workers
     logging.basicConfig(format=FORMAT)
     server = multiprocessing.parent_process()
-    boards = [(Board.model_validate_json(board), secret) for board, secret in judged]
-    Worker(Store(url), boards).run(stop=lambda: server is None or not server.is_alive())
+    Worker(Store(url), judged).run(stop=lambda: server is None or not server.is_alive())

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from onco_gym.agents.onnxfile import LARGEST
 from onco_gym.foundation.results import from_plain, to_plain
-from onco_gym.leaderboard.boards import Board
+from onco_gym.leaderboard.boards import Board, Season
 from onco_gym.leaderboard.database import Database
 from onco_gym.leaderboard.entries import Entry, Kind, digest_of
 from onco_gym.leaderboard.explorations import Exploration
@@ -342,11 +342,18 @@ def check_open(board: Board) -> None:
     Raises:
         SubmissionError: if its season has not begun, or is over.
     """
-    season, today = board.season, _now().date()
-    if season.ended or (season.closed is not None and season.closed < today):
+    season, now = board.season, _now()
+    if season.ended or is_over(season, now):
         raise SubmissionError(f"season {season.name!r} of {board.name} is over")
-    if today < season.opened:
+    if now.date() < season.opened:
         raise SubmissionError(f"season {season.name!r} of {board.name} begins on {season.opened}")
+
+
+def is_over(season: Season, moment: datetime.datetime) -> bool:
+    """Whether a season took no more submissions at this moment, in UTC."""
+    if season.revealed is not None and season.revealed < moment:
+        return True
+    return season.closed is not None and season.closed < moment.date()
 
 
 def keep_policies(connection: Connection, policies: Collection[bytes]) -> None:
@@ -375,6 +382,7 @@ def _check(board: Board, policies: Mapping[str, bytes], agent: str) -> None:
 def _check_caps(connection: Connection, board: Board, account: str, now: datetime.datetime) -> None:
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     asked = _of(select(func.count()).select_from(SUBMISSIONS), board.name, None, account)
+    asked = asked.where(SUBMISSIONS.c.state != "failed")  # that was our fault
     for days, cap in ((1, board.caps.per_day), (MONTH, board.caps.per_month)):
         begin = today - datetime.timedelta(days=days - 1)
         made = connection.execute(asked.where(SUBMISSIONS.c.submitted >= begin)).scalar_one()

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from onco_gym.leaderboard.entries import Entry
 from onco_gym.leaderboard.explorations import Exploration
 from onco_gym.leaderboard.judgements import Judgement
 from onco_gym.leaderboard.judging import Judge
-from onco_gym.leaderboard.store import LEASE, Claim, LeaseError, Store
+from onco_gym.leaderboard.store import LEASE, Claim, LeaseError, Store, is_over
 
 PAUSE = 1.0
 """Seconds between two looks at an empty queue."""
@@ -57,7 +57,8 @@ class Worker:
 
     Args:
         store: where they are.
-        boards: the boards whose submissions are judged, each with the secret of its season; None judges on public patients.
+        boards: the boards whose submissions are judged, each with the secret of its season; None judges on public patients. The
+            worker looks at them again before every submission.
         lease: seconds for which the worker has a submission without a sign of life.
         workers: ``local``, or ``ray`` to spread submissions over a cluster.
         address: of a running cluster.
@@ -66,13 +67,12 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        boards: Sequence[tuple[Board, bytes | None]],
+        boards: Iterable[tuple[Board, bytes | None]],
         lease: float = LEASE,
         workers: str = "local",
         address: str | None = None,
     ) -> None:
-        self._store, self._lease = store, lease
-        self._boards: Mapping[str, tuple[Board, bytes | None]] = {board.name: (board, secret) for board, secret in boards}
+        self._store, self._lease, self._boards = store, lease, boards
         self._workers, self._address = workers, address
 
     def run(self, stop: Callable[[], bool] = lambda: False, idle: Callable[[], None] = lambda: time.sleep(PAUSE)) -> None:
@@ -94,7 +94,10 @@ class Worker:
                     idle()
 
     def attend(self, claims: Sequence[Claim], progress: Progress = silent) -> list[Entry]:
-        """Judge submissions that were taken; those that ended. If it is interrupted, it gives them back."""
+        """Judge submissions that were taken; those that ended.
+
+        If it is interrupted, it gives them back. After any other error their leases run out, so that the attempt counts.
+        """
         with self._alive(claims):
             try:
                 found = zip(claims, self._judged(claims, progress), strict=True)
@@ -102,21 +105,29 @@ class Worker:
             except LeaseError as error:
                 LOG.warning("%s", error)
                 return []
-            except BaseException:
+            except (KeyboardInterrupt, SystemExit):
                 for claim in claims:
                     with contextlib.suppress(LeaseError):  # it has ended, or somebody else has it
                         self._store.release(claim)
                 raise
 
     def _claims(self) -> list[Claim]:
-        seasons = [(board.name, board.season.name) for board, _ in self._boards.values()]
+        boards = self._seasons()
         found = list[Claim]()
         while len(found) < (1 if self._workers == "local" else AT_ONCE):
-            claim = self._store.claim(seasons, self._lease)
+            claim = self._store.claim(boards, self._lease)
             if claim is None:
                 break
-            found.append(claim)
+            season = boards[claim.entry.board, claim.entry.season][0].season
+            if is_over(season, claim.entry.submitted):
+                self._store.refuse(claim, f"it was sent after season {season.name!r} had ended")
+            else:
+                found.append(claim)
         return found
+
+    def _seasons(self) -> dict[tuple[str, str], tuple[Board, bytes | None]]:
+        """The boards as they are now, by the names of board and season."""
+        return {(board.name, board.season.name): (board, secret) for board, secret in self._boards}
 
     def _judged(self, claims: Sequence[Claim], progress: Progress) -> Sequence[_Done]:
         """What each submission came to."""
@@ -129,7 +140,7 @@ class Worker:
 
     def _task(self, entry: Entry) -> _Task:
         policies = entry.agent or self._store.policies(entry.id)
-        return _Task(*self._boards[entry.board], policies, entry.manifest.name)
+        return _Task(*self._seasons()[entry.board, entry.season], policies, entry.manifest.name)
 
     def _end(self, claim: Claim, done: _Done) -> Entry | None:
         try:
@@ -142,7 +153,9 @@ class Worker:
         except LeaseError as error:
             LOG.warning("%s", error)
             return None
-        except ValueError:  # it cannot be compared with the last published entry: somebody has changed the board
+        except SQLAlchemyError:
+            raise
+        except Exception:  # perhaps it cannot be compared with the last published entry, because somebody has changed the board
             LOG.exception("submission %s was judged, but cannot be kept", claim.entry.id)
             return self._store.fail(claim, FAILURE)
 

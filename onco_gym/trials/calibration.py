@@ -1,9 +1,11 @@
 """Fit a card's figures to its published arms marked ``use = "fit"``. Arms marked ``check`` are never used here.
 
 The fit is Gauss-Newton with a trust region and a robust loss. A miss is the distance of an arm's figure from its published value,
-in units in which 1 is a miss that matters. Each parameter's distance from its start counts too. All evaluations share patients
-and chance, so results differ only because figures differ. When a figure moves, arms that do not depend on it are not simulated
-again.
+in units in which 1 is a miss that matters. Each parameter's distance from its start counts too. Trials contradict each other, so
+each has an effect of its own on growth and on the hazard of death. These effects are shrunk to zero and stay out of the card.
+
+All evaluations share patients and chance, so results differ only because figures differ. When a figure moves, arms that do not
+depend on it are not simulated again.
 """
 
 import functools
@@ -16,205 +18,35 @@ from pathlib import Path as File
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onco_gym.cards import Card, load_card
 from onco_gym.cards.load import digest
 from onco_gym.cards.protocols import parse_protocol
-from onco_gym.cards.scenarios import Params, params, scenario
-from onco_gym.cards.schema import Arm
+from onco_gym.cards.scenarios import params
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
-from onco_gym.foundation.units import WEEKS_PER_MONTH
 from onco_gym.foundation.workers import connected, spread
-from onco_gym.trials.arms import ArmCourse, Candidates, TrialError, cycles_of, recruit, simulate
-from onco_gym.trials.parameters import Parameter, Path, differs, figures_at, fitted_parameters, reads, with_figures, write_figures
-from onco_gym.trials.published import control_of, landmark, setting_of, tail_of
-from onco_gym.trials.statistics import RESPONSE, Times, fast_log_hazard_ratio
+from onco_gym.trials.arms import TrialError
+from onco_gym.trials.parameters import Parameter, Path, figures_at, fitted_parameters, with_figures, write_figures
+from onco_gym.trials.targets import EFFECTS, FEWEST, ArmPanel, ArmSeen, Before, Figures, Vector
 
-Vector = NDArray[np.float64]
-
-FOLLOW_UP = 24.0, 75.0
-"""Shortest and longest follow-up in the fit, in months."""
-MINDED = {"pfs": 0.10, "os": 0.16, "share": 0.07, "ratio": 0.12, "tail": 0.04, "dose": 0.02}
-"""The size of a miss that counts 1: log ratio of medians, difference of shares, log ratio of hazard ratios, excess share in the
-tail, shortfall in the log ratio of mean PFS."""
-DOUBLED = 0.06
-"""Mean PFS must grow by at least this log ratio when all kill rates of a regimen are doubled."""
-WEIGHT = {"pfs": 1.0, "os": 0.9, "response": 1.5, "landmark": 0.8, "plateau": 2.6, "ratio": 1.0}
 ROBUST = 2.0
 """Misses beyond this pull with constant strength, so one arm that the model cannot reach does not spoil the others."""
 PULL = 0.30
-"""Pull of each parameter towards its start, per unit."""
-FEWEST = 40
-"""An arm with fewer enrolled patients counts as unseen."""
-UNSEEN = 6.0
-"""The miss of an unseen arm. It is large, so that emptying an arm is not a way to fit it."""
+"""Pull of each parameter towards its start, per unit. Effects of trials are pulled to zero with 1, as their unit is a standard
+deviation."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """One published figure of an arm: ``what`` is response, pfs, os, a landmark such as OS60, tail or pfs_ratio.
-
-    ``dose`` is not a published figure. Its ``arm`` is the row of an arm with twice its kill, which must do better than ``than``.
-    A pfs_ratio is one over the arm ``than``. A tail is seen ``at`` so many months.
-    """
-
-    arm: int
-    what: str
-    published: float
-    minded: float
-    than: int
-    at: float = 0.0
+def robust(misses: Vector) -> Vector:
+    """Pseudo-Huber loss of each miss."""
+    found: Vector = ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class ArmSeen:
-    """The results of an arm in one simulation."""
-
-    enrolled: int
-    response: float
-    grade3: float
-    discontinuation: float
-    progression_free: Times
-    overall: Times
-
-
-Before = tuple[Params, Sequence[ArmSeen]] | None
-"""Figures that were simulated before, and the results."""
-
-
-class ArmPanel:
-    """The arms of a fit, with patients drawn once.
-
-    Args:
-        card: a validated card.
-        n: patients screened for each.
-        seed: same seed, same patients and chance.
-    """
-
-    def __init__(self, card: Card, n: int, seed: int) -> None:
-        self.card, self.arms, self._layout = card, [arm for arm in card.arms if arm.use == "fit"], scenario(card)
-        self._months = [_follow_up(arm) for arm in self.arms]
-        # A fit has patients and chance of its own, so that a fitted card is not reported on those it was fitted to.
-        self._candidates = [recruit(card, setting_of(arm), arm.protocol, n, 2**40 + seed) for arm in self.arms]
-        self._reads = [reads(card, candidates) for candidates in self._candidates]
-        self.targets = [target for index, arm in enumerate(self.arms) for target in self._targets(index, arm)]
-        # One arm of each regimen is also run with twice its kill; its row follows those of the arms.
-        names = self._layout.regimens
-        first = [names.index(parse_protocol(arm.protocol, names)[0].regimen) for arm in self.arms]
-        self._twice = {index: first.index(index) for index in sorted(set(first)) if card.regimens[index].kill}
-        for row, than in enumerate(self._twice.values(), len(self.arms)):
-            self.targets.append(Target(row, "dose", DOUBLED, MINDED["dose"], than))
-
-    def _targets(self, index: int, arm: Arm) -> list[Target]:
-        share = MINDED["share"]
-        rows = [("response", arm.response, share / WEIGHT["response"])]
-        rows += [("pfs", arm.pfs_months, MINDED["pfs"] / WEIGHT["pfs"]), ("os", arm.os_months, MINDED["os"] / WEIGHT["os"])]
-        rows += [(name, value, share / WEIGHT[_kind(name)]) for name, value in arm.landmarks.items()]
-        found = [Target(index, what, value, minded, index) for what, value, minded in rows if value is not None]
-        if tail := tail_of(self.card, arm):
-            found.append(Target(index, "tail", tail[1], MINDED["tail"], index, at=tail[0]))
-        control = control_of(self.card, arm)
-        if control in self.arms and arm.pfs_hazard_ratio:
-            interval = arm.pfs_hazard_ratio_interval
-            error = np.log(interval[1] / interval[0]) / 3.92 if interval else MINDED["ratio"]
-            minded = max(float(error), MINDED["ratio"]) / WEIGHT["ratio"]
-            found.append(Target(index, "pfs_ratio", arm.pfs_hazard_ratio, minded, self.arms.index(control)))
-        return found
-
-    def look(self, figures: Params, before: Before = None) -> list[ArmSeen]:
-        """Simulate every arm under ``figures``, and one arm of each regimen with twice its kill.
-
-        Arms that do not depend on what differs from ``before`` are not simulated again.
-        """
-        rows = []
-        looks = [(arm, figures) for arm in range(len(self.arms))]
-        looks += [(arm, self._with_twice(figures, regimen)) for regimen, arm in self._twice.items()]
-        for index, (arm, used) in enumerate(looks):
-            if before is not None and not differs(self._reads[arm], figures, before[0]):
-                rows.append(before[1][index])
-            else:
-                rows.append(self._simulate(used, self._candidates[arm], self._months[arm]))
-        return rows
-
-    def _with_twice(self, figures: Params, regimen: int) -> Params:
-        table = np.array(figures.regimens)
-        table[[regimen, regimen + len(self._layout.regimens)], : len(self._layout.mechanisms)] *= 2
-        return figures._replace(regimens=table)
-
-    def _simulate(self, figures: Params, candidates: Candidates, months: float) -> ArmSeen:
-        course = simulate(self._layout, figures, candidates, cycles_of(self.card, months))
-        course = ArmCourse(*(values[course.enrolled] for values in course))
-        if not len(course.best):
-            nobody = Times(np.full(1, 0.05), np.ones(1, bool))
-            return ArmSeen(0, 0.0, 0.0, 0.0, nobody, nobody)
-        unit = self.card.cycle_weeks / WEEKS_PER_MONTH
-        return ArmSeen(
-            enrolled=len(course.best),
-            response=float(np.mean(course.best <= RESPONSE)),
-            grade3=float(np.mean(course.severe)),
-            discontinuation=float(np.mean(course.stopped)),
-            progression_free=_sorted(course.progression * unit, course.progressed),
-            overall=_sorted(course.survival * unit, course.died),
-        )
-
-    def misses(self, seen: Sequence[ArmSeen]) -> Vector:
-        """(T,) simulated minus published, one per target, in units of :data:`MINDED`."""
-        return np.array([self._miss(target, seen) for target in self.targets])
-
-    def _miss(self, target: Target, seen: Sequence[ArmSeen]) -> float:
-        one, other = seen[target.arm], seen[target.than]
-        if min(one.enrolled, other.enrolled) < FEWEST:
-            return UNSEEN
-        match target.what:
-            case "response":
-                miss = one.response - target.published
-            case "pfs" | "os":
-                times = one.progression_free if target.what == "pfs" else one.overall
-                if target.published > 0.85 * FOLLOW_UP[1]:  # beyond follow-up: compare the share left before its end
-                    late = 0.8 * FOLLOW_UP[1]
-                    share = float(np.mean(times.months > late)) - 0.5 ** (late / target.published)
-                    return share * WEIGHT[target.what] / MINDED["share"]
-                miss = _centre(times.months) - np.log(target.published)
-            case "pfs_ratio":
-                miss = fast_log_hazard_ratio(one.progression_free, other.progression_free) - np.log(target.published)
-            case "dose":
-                ratio = one.progression_free.months.mean() / other.progression_free.months.mean()
-                miss = min(float(np.log(ratio)) - target.published, 0.0)
-            case "tail":
-                miss = max(float(np.mean(one.progression_free.months > target.at)) - target.published, 0.0)
-            case name:
-                miss = landmark(one.progression_free, one.overall, name) - target.published
-        return float(miss / target.minded)
-
-
-def _kind(name: str) -> str:
-    """The kind of a landmark. Late survival is the point of immunotherapy, so it weighs more than other landmarks."""
-    return "plateau" if name.startswith("OS") and float(name[2:]) >= 36 else "landmark"
-
-
-def _follow_up(arm: Arm) -> float:
-    """Months of follow-up that cover all published figures of an arm."""
-    marks = [float(name.lstrip("PFOS")) for name in arm.landmarks]
-    shown = max([4.1 * (arm.pfs_months or 0), 2.2 * (arm.os_months or 0), *(mark + 1 for mark in marks)])
-    return float(np.clip(shown, *FOLLOW_UP))
-
-
-def _sorted(months: Any, event: Any) -> Times:
-    order = np.argsort(months)
-    return Times(months[order].astype(float), event[order])
-
-
-def _centre(months: Vector) -> float:
-    """Mean log of the sorted times around the median: a log median that is smooth in the figures."""
-    low, high = int((0.5 - 0.07) * len(months)), int(np.ceil((0.5 + 0.07) * len(months)))
-    return float(np.log(np.maximum(months[low:high], 0.05)).mean())
-
-
-def loss(misses: Vector, x: Vector) -> float:
-    """Pseudo-Huber loss of the misses plus the pull towards the start."""
-    return float(np.sum(ROBUST**2 * (np.sqrt(1 + (misses / ROBUST) ** 2) - 1)) + 0.5 * PULL**2 * np.sum(x**2))
+def steady(misses: Vector) -> Vector:
+    """The weight of each miss in a Gauss-Newton step: large ones pull less."""
+    found: Vector = 1 / np.sqrt(1 + (misses / ROBUST) ** 2)
+    return found
 
 
 @functools.lru_cache(maxsize=2)
@@ -223,8 +55,8 @@ def _panel(card: Card, n: int, seed: int) -> ArmPanel:
     return ArmPanel(card, n, seed)
 
 
-def _misses(card: Card, n: int, seed: int, before: Before, figures: Params) -> Vector:
-    """(T,) misses at ``figures``. This runs in any process."""
+def _misses(card: Card, n: int, seed: int, before: Before, figures: Figures) -> Vector:
+    """(targets,) misses at ``figures``. This runs in any process."""
     panel = _panel(card, n, seed)
     return panel.misses(panel.look(figures, before))
 
@@ -262,24 +94,36 @@ class Fit:
             raise TrialError(f"the card {card.id} has no published arms to fit")
         self.parameters = fitted_parameters(card)
         self.harm: dict[Path, float] = {}
-        self.position = Position(np.zeros(len(self.parameters)))
+        effects = 2 * len(self.panel.trials)
+        self.pull = np.concatenate([np.full(len(self.parameters), PULL), np.ones(effects)])
+        self.position = Position(np.zeros(len(self.pull)))
 
     def figures(self, x: Vector) -> dict[Path, float]:
-        """The card's figures at ``x``."""
-        return {**self.harm, **figures_at(self.parameters, x)}
+        """The card's figures at ``x`` (K,): a number for each parameter, then the effects of the trials."""
+        return {**self.harm, **figures_at(self.parameters, x[: len(self.parameters)])}
 
-    def params(self, x: Vector) -> Params:
-        """The simulator's arrays at ``x``."""
-        return params(with_figures(self.card, self.figures(x)))
+    def at(self, x: Vector) -> Figures:
+        """What the arms are simulated under at ``x``."""
+        return Figures(params(with_figures(self.card, self.figures(x))), x[len(self.parameters) :])
 
-    def look(self, x: Vector) -> tuple[Params, list[ArmSeen], Vector]:
+    def effects(self) -> dict[str, tuple[float, float]]:
+        """The effects of each trial: the factors on growth and on the hazard of death. The card has neither."""
+        units = self.position.x[len(self.parameters) :].reshape(2, -1)
+        growth, hazard = np.exp(np.array(EFFECTS)[:, None] * units).tolist()
+        return dict(zip(self.panel.trials, zip(growth, hazard, strict=True), strict=True))
+
+    def loss(self, misses: Vector, x: Vector) -> float:
+        """The loss of the misses plus the pull towards the start."""
+        return float(robust(misses).sum() + 0.5 * np.sum((self.pull * x) ** 2))
+
+    def look(self, x: Vector) -> tuple[Figures, list[ArmSeen], Vector]:
         """The figures at ``x``, the results of the arms, and the misses."""
-        figures = self.params(x)
+        figures = self.at(x)
         seen = self.panel.look(figures)
         return figures, seen, self.panel.misses(seen)
 
-    def jacobian(self, x: Vector, base: tuple[Params, list[ArmSeen], Vector], progress: Progress = silent) -> Vector:
-        """(T, K) derivatives of the misses by finite differences towards the start, alternately wide and narrow."""
+    def jacobian(self, x: Vector, base: tuple[Figures, list[ArmSeen], Vector], progress: Progress = silent) -> Vector:
+        """(targets, K) derivatives of the misses by finite differences towards the start, alternately wide and narrow."""
         width = 0.3 if self.position.round % 2 else 0.6
         moves = np.where(x > 0, -width, width)
         moved = self._try(list(x + np.diag(moves)), base[:2], progress, f"figures moved, round {self.position.round + 1}")
@@ -288,7 +132,7 @@ class Fit:
     def _try(self, places: Sequence[Vector], before: Before, progress: Progress, stage: str) -> list[Vector]:
         """The misses at each of several places. For ``before`` see :meth:`ArmPanel.look`."""
         look = functools.partial(_misses, self.card, self.n, self.seed, before)
-        return spread(look, [self.params(x) for x in places], self.workers, self.address, progress, stage)
+        return spread(look, [self.at(x) for x in places], self.workers, self.address, progress, stage)
 
     def turn(self, progress: Progress = silent) -> None:
         """One round: toxicity by its closed form, then the best of several Gauss-Newton steps."""
@@ -296,16 +140,18 @@ class Fit:
         x = at.x
         self._settle_harm(x)
         base = self.look(x)
-        before = loss(base[2], x)
+        before = self.loss(base[2], x)
         jacobian = self.jacobian(x, base, progress)
-        weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
-        normal = jacobian.T @ (weight[:, None] * jacobian) + PULL**2 * np.eye(len(x))
-        slope = jacobian.T @ (weight * base[2]) + PULL**2 * x
+        weight = steady(base[2])
+        normal = jacobian.T @ (weight[:, None] * jacobian) + np.diag(self.pull**2)
+        slope = jacobian.T @ (weight * base[2]) + self.pull**2 * x
         strengths, places = [at.damping * factor for factor in (0.05, 0.2, 0.7, 2.0, 6.0, 20.0)], []
         for strength in strengths:
             move = -np.linalg.solve(normal + strength * np.diag(np.diag(normal) + 0.1), slope)
             places.append(np.clip(x + np.clip(move, -1.5, 1.5), -8, 8))
-        losses = map(loss, self._try(places, None, progress, f"steps tried, round {at.round + 1}, loss {before:.1f}"), places)
+        losses = map(
+            self.loss, self._try(places, None, progress, f"steps tried, round {at.round + 1}, loss {before:.1f}"), places
+        )
         tried = list(zip(losses, strengths, places, strict=True))
         best = min(tried, key=lambda row: row[0])
         at.round += 1
@@ -318,7 +164,7 @@ class Fit:
     def _settle_harm(self, x: Vector) -> None:
         """Set the shares of grade 3+ events and of stopping for each regimen, so that its arms show the published rates."""
         figures = with_figures(self.card, self.figures(x))
-        seen = self.panel.look(params(figures))
+        seen = self.look(x)[1]
         names = [regimen.name for regimen in figures.regimens]
         hazards, stops = defaultdict(list), defaultdict(list)  # by regimen, logarithms of what was published over what was seen
         for arm, one in zip(self.panel.arms, seen, strict=False):
@@ -431,4 +277,5 @@ def _write(fit: Fit, source: str | os.PathLike[str], target: File) -> None:
 
 def moved(fit: Fit) -> list[tuple[Parameter, float]]:
     """Parameters and how far each moved in its own units, the farthest first."""
-    return sorted(zip(fit.parameters, fit.position.x.tolist(), strict=True), key=lambda pair: -abs(pair[1]))
+    found = zip(fit.parameters, fit.position.x[: len(fit.parameters)].tolist(), strict=True)
+    return sorted(found, key=lambda pair: -abs(pair[1]))

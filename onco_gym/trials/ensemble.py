@@ -21,8 +21,9 @@ from onco_gym.cards.schema import Arm
 from onco_gym.foundation.files import replacing
 from onco_gym.foundation.progress import Progress, silent
 from onco_gym.trials.arms import TrialError
-from onco_gym.trials.calibration import PULL, ROBUST, ArmSeen, Fit
+from onco_gym.trials.calibration import Fit, steady
 from onco_gym.trials.parameters import Parameter, figures_at, fitted_parameters, with_figures
+from onco_gym.trials.targets import ArmSeen
 
 MEMBERS = 24
 ALLOWED = 0.05
@@ -122,18 +123,18 @@ def draw_ensemble(
     centre = fit.position.x
     base = fit.look(centre)
     jacobian = fit.jacobian(centre, base, progress)
-    weight = 1 / np.sqrt(1 + (base[2] / ROBUST) ** 2)
-    precision = jacobian.T @ (weight[:, None] * jacobian) + max(PULL, 0.5) ** 2 * np.eye(len(centre))
+    precision = jacobian.T @ (steady(base[2])[:, None] * jacobian) + np.diag(np.maximum(fit.pull, 0.5) ** 2)
     spread = np.linalg.cholesky(np.linalg.inv(precision))
+    own = np.arange(len(centre)) < len(fit.parameters)  # the card has no effects of trials
     floor = covered(fit.panel.arms, base[1]) - ALLOWED
     rng = np.random.default_rng([seed, 11])
     kept: list[NDArray[np.float64]] = []
     scale, tried, found = 1.0, 0, 0
     while len(kept) < members:
-        offset = scale * (spread @ rng.standard_normal(len(centre)))
+        offset = scale * own * (spread @ rng.standard_normal(len(centre)))
         tried += 1
         if scale < 0.05 or covered(fit.panel.arms, fit.look(offset)[1]) >= floor:
-            kept.append(offset)
+            kept.append(offset[own])
             found += 1
             progress("members of the ensemble", len(kept), members)
         if tried >= 12 and found < tried / 4:  # steps are too large: most draws leave the published intervals

@@ -85,7 +85,9 @@ def test_a_season_is_opened_and_closed_on_the_command_line(folder, tmp_path, cap
     assert main(["leaderboard", "replay", str(folder)]) == 2
     assert "has not ended" in capsys.readouterr().err
     assert main(["leaderboard", "close", str(folder), "--secrets", str(secrets)]) == 0
-    assert find_secret(read_board(folder), None).hex() == kept.read_text().strip()
+    ended = read_board(folder)
+    assert find_secret(ended, None).hex() == kept.read_text().strip()
+    assert abs(datetime.datetime.now(datetime.UTC) - ended.season.revealed) < datetime.timedelta(seconds=60)
     assert main(["leaderboard", "close", str(folder), "--secrets", str(secrets)]) == 2
 
 

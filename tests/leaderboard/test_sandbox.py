@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from onco_gym.agents import AgentError, OnnxAgent, rollout, save_mlp_onnx
 from onco_gym.interfaces.engine import make_engine
 from onco_gym.leaderboard import processes
 from onco_gym.leaderboard.confinement import WALLS
+from onco_gym.leaderboard.judging import questions
 from onco_gym.leaderboard.processes import SandboxError
 from onco_gym.leaderboard.sandbox import BATCH, Confined
 from onco_gym.leaderboard.validating import validate
@@ -201,6 +203,7 @@ LOADS = {
     ),
     "it says that it remembers all": ("load(2**60)", "says that it remembers 1152921504606846976 numbers"),
     "it crashes": ("receive(); os.kill(os.getpid(), signal.SIGSEGV)", "the policy's process ended by signal 11 .Segmentation"),
+    "it computes without end": ("while True: pass", LATE),
     "it is killed": ("receive(); os.kill(os.getpid(), signal.SIGKILL)", "the policy's process ended by signal 9 .Killed"),
 }
 ANSWERS = {
@@ -227,6 +230,11 @@ def fake(monkeypatch):
     return use
 
 
+def at_fault(name, said):
+    """A process that was killed, or did not compute in its time, was kept from it by the machine."""
+    return SandboxError if "killed" in name or (said == LATE and "computes" not in name) else AgentError
+
+
 @pytest.mark.parametrize("name", STARTS)
 def test_a_sandbox_that_does_not_start_is_our_fault(name, fake, engine, monkeypatch):
     does, said = STARTS[name]
@@ -242,8 +250,9 @@ def test_a_process_that_does_not_load(name, fake, engine, monkeypatch):
     does, said = LOADS[name]
     if said == LATE:
         monkeypatch.setattr(processes, "CALL_SECONDS", 0.7)
+        monkeypatch.setattr(processes, "SHARE", 0.2)  # of this machine, which may be busy
     fake(does)
-    with pytest.raises(AgentError, match=said):
+    with pytest.raises(at_fault(name, said), match=said):
         Confined(engine, bytes(2**20))  # more than a pipe holds
 
 
@@ -256,7 +265,7 @@ def test_a_process_that_does_not_answer(name, fake, engine, monkeypatch):
         assert policy.walls == ("limits",), "only walls that we know"
         if said == LATE:
             monkeypatch.setattr(processes, "CALL_SECONDS", 0.7)
-        with pytest.raises(AgentError, match=said):
+        with pytest.raises(at_fault(name, said), match=said):
             policy.scores(np.zeros((2, FEATURES), np.float32))
         with pytest.raises(AgentError, match="the policy's process has ended"):
             policy.scores(np.zeros((2, FEATURES), np.float32))
@@ -377,20 +386,38 @@ def test_batches_of_every_size(engine):
 def test_a_process_that_is_killed_while_it_waits(engine):
     with Confined(engine, file()) as policy:
         os.kill(policy._process._process.pid, signal.SIGKILL)
-        with pytest.raises(AgentError, match=r"the policy's process ended by signal 9 .Killed"):
+        with pytest.raises(SandboxError, match=r"the policy's process ended by signal 9 .Killed"):
             policy.scores(np.zeros((2, FEATURES), np.float32))
 
 
 def test_a_validated_policy(engine):
-    found = validate(engine, recurrent())
-    assert found.accepted
+    found = validate(engine, recurrent(), 2000)
+    assert not found.reason
     assert found.size == len(recurrent())
     assert found.facts.memory == 4
     assert found.facts.operators == 6 + 1
     assert found.facts.numbers == FEATURES * (CHOICES + 4) + 4 * CHOICES
     assert set(found.walls) <= set(WALLS)
     assert 0 < found.microseconds < 1e5
-    assert validate(engine, b"").facts is None
+    assert 0 < found.judgement < 600
+    assert validate(engine, b"", 2000).facts is None
+
+
+def test_a_policy_whose_judgement_would_take_too_long_is_refused_before(engine, monkeypatch):
+    quick = validate(engine, file(), 2000).judgement
+    monkeypatch.setattr(processes, "ALL_SECONDS", quick / 10)
+    found = validate(engine, file(), 2000)
+    assert re.search(r"a judgement would take [\d,]+ s, [\d,]+ µs for each of about [\d,]+ decisions, expected", found.reason)
+    assert found.judgement is None
+
+
+def test_the_number_of_decisions_in_a_judgement(engine, monkeypatch):
+    asked = [questions(engine, patients, 8, 5.0, False) for patients in (2000, 3000)]
+    twins = sum(len(levels) - 1 for _, levels in engine.scenario.groups)
+    populations = 4 + 1
+    assert asked[0] == 8 * (2000 + populations * 500 + 48) + 500 * (8 + 5 * (1 + twins))
+    assert asked[1] - asked[0] == 8 * 1000
+    assert questions(engine, 2000, 8, 5.0, True) == 8 * (2000 + populations * 500 + 48)
 
 
 @linux

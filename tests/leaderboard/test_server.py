@@ -2,10 +2,12 @@
 
 import base64
 import json
+import pickle
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import httpx
@@ -15,8 +17,12 @@ import uvicorn
 from made import drawn, judgement
 from tiny import BOARD, MANIFEST, NAME
 
+from onco_gym.leaderboard import client as clients
 from onco_gym.leaderboard import server as serving
+from onco_gym.leaderboard.boards import write_season
 from onco_gym.leaderboard.bodies import LARGEST
+from onco_gym.leaderboard.entries import Entry, digest_of
+from onco_gym.leaderboard.following import FollowedBoards
 from onco_gym.leaderboard.limits import Limiter
 from onco_gym.leaderboard.manifests import Manifest
 from onco_gym.leaderboard.metrics import METRICS
@@ -34,11 +40,10 @@ def store(tmp_path):
     return Store(str(tmp_path / "store.sqlite"))
 
 
-@pytest.fixture
-def address(store):
-    """A server that listens on a free port."""
-    ended = BOARD.model_copy(update={"name": "ended", "season": BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})})
-    config = uvicorn.Config(make_app(store, [tiny.roomy(3), ended]), port=0, log_config=None, ws="none")
+@contextmanager
+def listening(store, boards):
+    """The address of a server that listens on a free port."""
+    config = uvicorn.Config(make_app(store, boards), port=0, log_config=None, ws="none")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run)
     thread.start()
@@ -48,6 +53,13 @@ def address(store):
     yield f"http://{host}:{port}"
     running.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def address(store):
+    ended = BOARD.model_copy(update={"name": "ended", "season": BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})})
+    with listening(store, [tiny.roomy(3), ended]) as address:
+        yield address
 
 
 @pytest.fixture
@@ -117,6 +129,9 @@ def test_standings_and_entries_as_json(client, store):
     assert [(row["id"], row["place"]) for row in answer["rows"]] == [(best, "1"), (good, "2")]
     assert answer["rows"][0]["figures"]["score"]["value"] == pytest.approx(70, abs=5)
     assert [row["id"] for row in client.get("/api/boards/tiny?start=1&most=1").json()["rows"]] == [good]
+    own = client.get(f"/api/boards/tiny?most=1&entry={good}").json()
+    assert (own["total"], [(row["id"], row["place"]) for row in own["rows"]]) == (1, [(good, "2")])
+    assert client.get(f"/api/boards/tiny?entry={same}").json()["rows"] == []
     listed = client.get("/api/boards/tiny/entries").json()
     assert (listed["total"], [one["id"] for one in listed["entries"]]) == (3, [best, same, good])
     listed = client.get("/api/boards/tiny/entries?account=alice&most=1").json()
@@ -141,6 +156,31 @@ def test_no_answer_tells_of_single_patients_or_secrets(client, store, token):
         assert tiny.SECRET.hex() not in answer.text.replace(client.get("/api/boards").json()[1]["season"]["secret"], "")
 
 
+def test_of_a_submission_that_is_not_published_only_its_state_is_shown(client, store):
+    manifest = Manifest(name="Mine", authors=["Ann"], link="https://ann.example", about="how it was made", licence="MIT")
+    sent = client.post(SUBMISSIONS, json=body(manifest=manifest)).json()["id"]
+
+    def shown():
+        answer = client.get(f"/api/entries/{sent}")
+        hidden = (digest_of(b"a policy"), manifest.link, manifest.about)
+        return answer.json(), {one in answer.text for one in hidden}
+
+    found, told = shown()
+    assert (found["state"], found["manifest"]["name"], found["manifest"]["authors"], told) == (
+        "waiting",
+        "Mine",
+        ["Ann"],
+        {False},
+    )
+    claim = store.claim(SEASON)
+    store.refuse(claim, "it has a Loop")
+    found, told = shown()
+    assert (found["state"], found["reason"], told) == ("refused", "it has a Loop", {False})
+    assert Entry.from_json(found).reason == "it has a Loop"  # as its author reads it
+    published = judged(store, 50)
+    assert client.get(f"/api/entries/{published}").json()["policies"]
+
+
 def test_health_metrics_and_the_description_of_the_api(client, store):
     judged(store, 50)
     client.post(SUBMISSIONS, json=body())
@@ -159,6 +199,14 @@ def test_health_metrics_and_the_description_of_the_api(client, store):
     assert "http://" not in page
     assert "https://" not in page
     assert "<script" not in page
+
+
+def test_methods_that_clients_make_up_are_counted_as_one(client):
+    for number in range(20):
+        assert client.request(f"MADE{number}", "/health").status_code == 405
+    metrics = client.get("/metrics").text
+    assert 'method="other",route="/health",status="405"} 20.0' in metrics
+    assert "MADE" not in metrics
 
 
 def test_every_answer_says_what_browsers_must_not_do(client):
@@ -228,6 +276,63 @@ def test_a_bucket_fills_again():
 
 def test_a_season_that_is_over_takes_nothing(client):
     refused(client.post("/api/boards/ended/submissions", json=body()), 422, "is over")
+
+
+ENDED = BOARD.season.model_copy(update={"secret": tiny.SECRET.hex()})
+
+
+@pytest.fixture
+def followed(store, token, tmp_path):
+    """A folder of boards, and a client of a server that follows it."""
+    tiny.write_board(tmp_path / "boards" / "tiny", BOARD.season)
+    headers = {"Authorization": f"Bearer {token}"}
+    with (
+        listening(store, FollowedBoards(tmp_path / "boards")) as address,
+        httpx.Client(base_url=address, headers=headers, timeout=60) as client,
+    ):
+        yield tmp_path / "boards" / "tiny", client
+
+
+def test_a_season_that_ends_or_begins_is_seen_at_once(followed, store):
+    folder, client = followed
+    assert client.post(SUBMISSIONS, json=body()).status_code == 202
+    good = finished(store, 50).id
+    assert [row["id"] for row in client.get("/api/boards/tiny").json()["rows"]] == [good]
+    write_season(folder, ENDED)
+    refused(client.post(SUBMISSIONS, json=body(b"too late")), 422, "season 'one' of tiny is over")
+    assert client.get("/api/boards/tiny").json()["board"]["season"]["secret"] == tiny.SECRET.hex()
+    assert len(Entry.from_json(client.get(f"/api/entries/{good}").json()).judgements[0].returns) > 0
+    write_season(folder, BOARD.season.model_copy(update={"name": "two"}))
+    assert client.get("/api/boards/tiny").json()["rows"] == []
+    assert client.post(SUBMISSIONS, json=body(b"in time")).json()["season"] == "two"
+
+
+def test_a_season_that_ends_while_a_submission_comes(followed, store, monkeypatch):
+    folder, client = followed
+    read = serving.read_proposal
+
+    async def slow(*arguments):
+        found = await read(*arguments)
+        write_season(folder, ENDED)
+        return found
+
+    monkeypatch.setattr(serving, "read_proposal", slow)
+    refused(client.post(SUBMISSIONS, json=body()), 422, "is over")
+    assert store.count("tiny") == 0
+
+
+def test_a_board_that_is_damaged_stays_as_it_was(tmp_path, caplog):
+    tiny.write_board(tmp_path / "tiny", BOARD.season)
+    file, boards = tmp_path / "tiny" / "board.toml", FollowedBoards(tmp_path)
+    good = file.read_text()
+    file.write_text("patients = ")
+    assert [board.season for board in boards for _ in range(2)] == [BOARD.season] * 2
+    file.unlink()
+    assert [board.season for board in boards] == [BOARD.season]
+    assert caplog.text.count("the board stays as it was") == 2
+    file.write_text(good)
+    write_season(tmp_path / "tiny", ENDED)
+    assert [board.season for board in pickle.loads(pickle.dumps(boards))] == [ENDED]  # as a worker beside the server gets them
 
 
 # ------------------------------------------------------------------------------------------------ hostile requests
@@ -360,6 +465,40 @@ def test_a_policy_is_validated_before_it_is_sent(client, store):
     answer = client.post("/api/boards/tiny/validate", json=body(b"no policy")).json()[NAME]
     assert answer["reason"]
     check_up(client, store)
+
+
+def test_a_validation_keeps_nobody_waiting(client, store, monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(*_):
+        begun.set()
+        ended.wait(60)
+        return {"reason": ""}
+
+    monkeypatch.setattr(serving, "validate", slow)
+    monkeypatch.setattr(serving, "_engine", lambda name: None)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(client.post, "/api/boards/tiny/validate", json=body())
+        try:
+            assert begun.wait(60)
+            since = time.perf_counter()
+            answer = client.post("/api/boards/tiny/validate", json=body())
+            refused(answer, 503, "other policies are being validated")
+            assert int(answer.headers["retry-after"]) == serving.AGAIN
+            assert client.get("/health").status_code == 200
+            assert time.perf_counter() - since < 5
+        finally:
+            ended.set()
+        assert first.result().json() == {NAME: {"reason": ""}}
+
+
+@pytest.mark.parametrize(("told", "waited"), [({"Retry-After": "7"}, 7), ({}, clients.PAUSE), ({"Retry-After": "9999"}, 60)])
+def test_a_client_comes_back_when_it_was_told_to(monkeypatch, told, waited):
+    answers, pauses = iter([httpx.Response(503, headers=told, json={"error": "busy"}), httpx.Response(200, json={NAME: {}})]), []
+    monkeypatch.setattr(httpx.Client, "request", lambda *_, **options: next(answers))
+    monkeypatch.setattr(clients.time, "sleep", pauses.append)
+    assert clients.Client("http://x").validate("tiny", MANIFEST, {NAME: b"a policy"}) == {NAME: {}}
+    assert pauses == [waited]
 
 
 # ------------------------------------------------------------------------------------------------ many entries

@@ -244,6 +244,15 @@ def test_caps_by_day_and_by_month(store):
     submitted(store, b"4", board=board)
 
 
+def test_failures_of_ours_do_not_count(store):
+    board = roomy(per_day=1)
+    submitted(store, b"1", board=board)
+    store.fail(store.claim(SEASON), "the disk is on fire")
+    submitted(store, b"2", board=board)
+    store.refuse(store.claim(SEASON), "it has a Loop")
+    refuses(CapError, "alice has made 1 submissions to tiny today", submitted, store, b"3", board=board)
+
+
 def test_eight_clients_at_once(store, url):
     board, stores = roomy(per_day=5), [Store(url) for _ in range(8)]
 

@@ -15,9 +15,11 @@ import pytest
 import tiny
 import uvicorn
 from conftest import refuses
-from tiny import BOARD, NAME, SECRET
+from made import drawn, judgement
+from tiny import BOARD, MANIFEST, NAME, SECRET
 
 from onco_gym.leaderboard.boards import read_board, write_season
+from onco_gym.leaderboard.client import Client
 from onco_gym.leaderboard.entries import read_entries
 from onco_gym.leaderboard.seasons import keep_secret
 from onco_gym.leaderboard.server import make_app
@@ -177,6 +179,18 @@ def test_a_policy_is_sent_and_followed(command, here, server, monkeypatch):
     said(send(command, server, "policy.onnx", "--author", "Ann", "--token-file", "token"), "expected a valid token")
 
 
+def test_the_rank_of_a_submission_is_asked_for_by_its_id(command, here, server):
+    """However many rows are above its own."""
+    (name,) = re.findall(r"submission (\w{12}) to", send(command, server, "policy.onnx", "--author", "Ann").out)
+    store = Store(str(here / "server.sqlite"))
+    better = store.submit(BOARD, "bob", MANIFEST, {}, "self-reported", "an agent")
+    store.finish(store.take(better.id), [judgement(drawn(1000, 1), NAME)])
+    client = Client(server)
+    assert [row["id"] for row in client.board("tiny")["rows"]] == [better.id]
+    assert [row["id"] for row in client.board("tiny", name)["rows"]] == [name]
+    assert "verified, published, rank 1" in command("submit", "--status", name, "--server", server, "-q").out
+
+
 def test_what_a_server_does_not_take(command, here, server, monkeypatch):
     said(send(command, server, "guideline", "--author", "Ann"), "policy files (.onnx) only")
     said(send(command, server, "policy.onnx"), "needs --manifest FILE.toml, or --author NAME")
@@ -243,6 +257,18 @@ def test_a_secret_that_is_not_the_boards(command, here):
     keep_secret("others", "tiny", "one", bytes(32))
     ran = command("worker", "--boards", "boards", "--secrets", "others", "--store", "server.sqlite")
     said(ran, "not the secret of season 'one'")
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://ann:pass1234@x/y", "postgresql+psycopg://x/y?user=ann&password=pass1234"])
+def test_the_password_of_the_store_is_not_shown(command, here, monkeypatch, url):
+    monkeypatch.setattr("onco_gym.leaderboard.serving.serve", lambda *_: None)
+    ran = command("serve", "--store", url)
+    assert (ran.code, ran.out) == (0, "")
+    assert "store postgresql+psycopg://" in ran.err
+    assert "pass1234" not in ran.err
+    damaged = command("serve", "--store", "postgresql://x::pass1234")
+    said(damaged, "the store cannot be opened: expected a file or a URL")
+    assert "pass1234" not in damaged.err
 
 
 @pytest.mark.slow

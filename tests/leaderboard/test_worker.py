@@ -1,5 +1,6 @@
 """Workers: what they judge is what a judge says, and no submission is lost or judged twice, whatever happens to them."""
 
+import datetime
 import json
 import os
 import random
@@ -14,10 +15,13 @@ import pytest
 import tiny
 from made import drawn, judgement
 from sqlalchemy import select
+from sqlalchemy.exc import DataError
 from tiny import BOARD, ENDED, MANIFEST, NAME, SECRET
 
 from onco_gym.leaderboard import judging
+from onco_gym.leaderboard.boards import write_season
 from onco_gym.leaderboard.exchange import export_folder
+from onco_gym.leaderboard.following import FollowedBoards, JudgedBoards
 from onco_gym.leaderboard.judging import Judge
 from onco_gym.leaderboard.replaying import replay_season
 from onco_gym.leaderboard.serving import working
@@ -93,10 +97,35 @@ def test_an_error_of_ours_is_not_the_authors(tmp_path, monkeypatch, caplog):
     assert "Traceback" in caplog.text
 
 
-def test_a_board_that_was_changed_in_its_season_does_not_stop_the_worker(tmp_path, caplog):
+def test_what_was_sent_after_the_secret_was_revealed_is_not_verified(tmp_path):
+    """By a server that did not know that the season had ended. The worker sees it before the next submission."""
+    store, boards = Store(str(tmp_path / "store.sqlite")), [(BOARD, SECRET)]
+    worker = Worker(store, boards)
+    until(worker, store, 0)
+    before = store.submit(tiny.roomy(), "alice", MANIFEST, {NAME: tiny.policy()})
+    revealed = datetime.datetime.now(datetime.UTC)
+    ended = {"closed": revealed.date(), "secret": SECRET.hex(), "revealed": revealed}
+    boards[0] = BOARD.model_copy(update={"season": BOARD.season.model_copy(update=ended)}), SECRET
+    after = store.submit(tiny.roomy(), "bob", MANIFEST, {NAME: tiny.policy(1)})
+    until(worker, store, 2)
+    assert store.entry(before.id).state == "done"
+    assert (store.entry(after.id).state, store.entry(after.id).reason) == ("refused", "it was sent after season 'one' had ended")
+
+
+def test_a_worker_follows_its_boards(tmp_path):
+    tiny.write_board(tmp_path / "tiny", BOARD.season)
+    boards = JudgedBoards(FollowedBoards(tmp_path), None)
+    assert list(boards) == []
+    write_season(tmp_path / "tiny", BOARD.season.model_copy(update={"secret": SECRET.hex()}))
+    assert [(board.season.ended, secret) for board, secret in boards] == [(True, SECRET)]
+
+
+@pytest.mark.parametrize("environment", [NAME, "onco_gym/Breast-Dose-v0"])
+def test_a_board_that_was_changed_in_its_season_does_not_stop_the_worker(tmp_path, caplog, environment):
+    """Before, it had more patients, or another environment."""
     store = Store(str(tmp_path / "store.sqlite"))
-    store.submit(BOARD, "alice", MANIFEST, {NAME: b"more patients"})
-    store.finish(store.claim(SEASON), [judgement(drawn(50, 1), NAME)])
+    store.submit(BOARD, "alice", MANIFEST, {NAME: b"before"})
+    store.finish(store.claim(SEASON), [judgement(drawn(50, 1), environment)])
     entry = store.submit(BOARD, "alice", MANIFEST, {NAME: tiny.policy()})
     until(Worker(store, [(BOARD, SECRET)]), store, 2)
     assert store.entry(entry.id).state == "failed"
@@ -114,6 +143,21 @@ def test_a_worker_that_is_interrupted_gives_its_submission_back(tmp_path):
         Worker(store, [(BOARD, SECRET)]).attend([store.claim(SEASON)], interrupt)
     assert store.entry(entry.id).state == "waiting"
     assert store.claim(SEASON).attempt == 1
+
+
+def test_an_attempt_that_ends_in_an_error_counts(tmp_path, monkeypatch):
+    """Else a submission that the store cannot take would be judged for ever."""
+    store = Store(str(tmp_path / "store.sqlite"))
+    store.submit(BOARD, "alice", MANIFEST, {NAME: tiny.policy()})
+
+    def broken(*_):
+        raise DataError("", {}, ValueError("too long"))
+
+    monkeypatch.setattr(store, "finish", broken)
+    with pytest.raises(DataError):
+        Worker(store, [(BOARD, SECRET)]).attend([store.claim(SEASON, lease=0.5)])
+    time.sleep(0.5)
+    assert store.claim(SEASON).attempt == 2
 
 
 def test_a_worker_that_has_lost_its_submission_writes_nothing(tmp_path):

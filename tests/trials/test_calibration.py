@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tomlkit
-from conftest import CARDS, refuses
+from conftest import CARDS, refuses, with_trials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +13,11 @@ from onco_gym.cards import card_files, load_card
 from onco_gym.cards.scenarios import params, scenario
 from onco_gym.trials import TrialError
 from onco_gym.trials.arms import recruit, simulate
-from onco_gym.trials.calibration import Fit, calibrate, loss
+from onco_gym.trials.calibration import Fit, calibrate
+from onco_gym.trials.crossval import cross_validate
 from onco_gym.trials.ensemble import StaleError, draw_ensemble, load_ensemble
 from onco_gym.trials.parameters import differs, figures_at, fitted_parameters, reads, with_figures, write_figures
-from onco_gym.trials.published import setting_of
+from onco_gym.trials.published import reproduce, setting_of
 
 
 @settings(max_examples=6, deadline=None)
@@ -65,14 +66,14 @@ def test_what_an_arm_does_not_read_does_not_change_it(nsclc):
 
 def test_a_fit_gets_better_and_writes_what_it_was_fitted_on(few_trials, tmp_path):
     start = Fit(load_card(few_trials), 80, 0)
-    before = loss(start.look(start.position.x)[2], start.position.x)
+    before = start.loss(start.look(start.position.x)[2], start.position.x)
     fit = calibrate(few_trials, tmp_path / "out.toml", tmp_path / "state.json", n=80, rounds=2)
     assert fit.position.loss < before
     card = load_card(tmp_path / "out.toml")
     assert card.calibration.trials == ("KEYNOTE-177",)
     assert not (tmp_path / "state.json").exists()
     again = Fit(card, 80, 0)
-    assert loss(again.look(again.position.x)[2], again.position.x) <= before
+    assert again.loss(again.look(again.position.x)[2], again.position.x) <= before
 
 
 def test_interrupted_or_not_a_fit_is_the_same(few_trials, tmp_path):
@@ -102,6 +103,72 @@ def test_check_arms_are_never_looked_at(few_trials, tmp_path):
         calibrate(path, tmp_path / "out.toml", tmp_path / "state.json", n=60, rounds=1)
         outputs.append(params(load_card(tmp_path / "out.toml")))
     assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
+
+
+def test_an_effect_of_a_trial_moves_its_own_arms_only_and_stays_out_of_the_card(two_trials):
+    fit = Fit(load_card(two_trials), 80, 0)
+    x = np.zeros(len(fit.pull))
+    x[len(fit.parameters)] = 2.0  # growth in the first trial
+    (own, before, _), (moved, after, _) = fit.look(np.zeros(len(x))), fit.look(x)
+    for arm, one, other in zip(fit.panel.arms, before, after, strict=False):
+        same = np.array_equal(one.progression_free.months, other.progression_free.months)
+        assert same == (arm.trial != fit.panel.trials[0])
+    assert all(np.array_equal(a, b) for a, b in zip(own.params, moved.params, strict=True))
+    fit.position.x = x
+    growth, hazard = fit.effects()[fit.panel.trials[0]]
+    assert (growth, hazard) == (pytest.approx(np.exp(0.2)), 1)
+
+
+def test_trials_are_foretold_interrupted_or_not(two_trials, tmp_path):
+    card = load_card(two_trials)
+    whole = cross_validate(card, tmp_path / "a.json", n=60, patients=60)
+    assert [one.trial for one in whole] == ["RAISE", "VELOUR"]
+    for one in whole:
+        assert {row.arm.trial for row in one.rows} == {one.trial}
+        medians = [median for row in one.rows for median in (row.arm.pfs_months, row.arm.os_months)]
+        assert len(one.medians) == sum(median is not None and median < 60 for median in medians)
+
+    def stop(stage, done, total):
+        if stage == "trials left out":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(card, tmp_path / "b.json", n=60, patients=60, progress=stop)
+    assert list(json.loads((tmp_path / "b.json").read_text())["without"]) == ["RAISE"]
+    parts = cross_validate(card, tmp_path / "b.json", n=60, patients=60)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.medians == other.medians
+        assert [row.figures for row in one.rows] == [row.figures for row in other.rows]
+    assert not list(tmp_path.glob("?.json"))
+    (tmp_path / "c.json").write_text("{}")
+    refuses(TrialError, "is not the state of a cross-validation", cross_validate, card, tmp_path / "c.json", n=60)
+
+
+def test_a_trial_cannot_be_foretold_from_none(few_trials, tmp_path):
+    refuses(TrialError, "has 1 trial to fit", cross_validate, load_card(few_trials), tmp_path / "state.json", n=60)
+
+
+@pytest.mark.slow
+def test_a_trial_left_out_is_as_if_it_had_not_been_fitted(tmp_path):
+    """Against a fit from the same start that never saw the trial."""
+    trials = ("RAISE", "VELOUR", "TRIBE", "PRIME", "CRYSTAL")
+    start = with_trials(tmp_path / "start.toml", dict.fromkeys(trials, "fit"))
+    fitted = tmp_path / "fitted.toml"
+    calibrate(start, fitted, tmp_path / "state.json", n=400, rounds=6)
+    found = {one.trial: one.rows for one in cross_validate(load_card(fitted), tmp_path / "cv.json", n=400, patients=800)}
+    gaps, moves = [], []
+    for trial in trials[1:4]:
+        without = with_trials(tmp_path / "without.toml", {name: "check" if name == trial else "fit" for name in trials})
+        calibrate(without, tmp_path / "refitted.toml", tmp_path / "state.json", n=400, rounds=6)
+        all_fitted, refitted = (
+            reproduce(card, 800, 1, [arm for arm in card.arms if arm.trial == trial])
+            for card in (load_card(fitted), load_card(tmp_path / "refitted.toml"))
+        )
+        for quick, slow, seen in zip(found[trial], refitted, all_fitted, strict=True):
+            medians = [np.log(row.result.progression_free.median().value) for row in (quick, slow, seen)]
+            gaps.append(abs(medians[0] - medians[1]))
+            moves.append(abs(medians[2] - medians[1]))
+    assert np.mean(gaps) < max(0.06, 0.7 * np.mean(moves))
 
 
 def test_a_state_of_something_else_is_refused(few_trials, tmp_path):
