@@ -29,6 +29,7 @@ PARTS = {
     "dosing": ("cases", "tumours", "clinic", "verdict"),
     "policies": ("policies",),
     "rewards": ("example", "footprints", "front"),
+    "rules": ("changes",),
     "workflow": ("testing",),
 }
 
