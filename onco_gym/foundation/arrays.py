@@ -47,10 +47,11 @@ def settled(turns: Any, arrays: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    def same(turn: Any, now: Any) -> Any:
-        return jax.tree.map(lambda a: jnp.where(turn < 0, jnp.zeros((), a.dtype), a), now)
+    def same(turn: Any, array: Any) -> Any:
+        first, start = array[(slice(1),) * array.ndim], (0,) * array.ndim
+        return jax.lax.dynamic_update_slice(array, jnp.where(turn < 0, jnp.zeros_like(first), first), start)
 
-    return jax.lax.fori_loop(0, turns, same, arrays)
+    return jax.lax.fori_loop(0, turns, lambda turn, now: jax.tree.map(functools.partial(same, turn), now), arrays)
 
 
 def one_turn(truth: Any) -> Any:
