@@ -89,6 +89,8 @@ def step(
     if orders.level is not None and orders.keep is not None:
         acting = orders.keep * orders.level + (1 - orders.keep) * dose
     taken = acting * (1 - oral * (1 - patient.adherence))
+    beyond = 1 - (1 - params.beyond) * state.progressed
+    acting, taken, strength = settled(turns, (acting, taken, taken * (1 - free) * beyond))
 
     harm = suffer(
         params,
@@ -102,10 +104,10 @@ def step(
     )
     immune = np.flatnonzero(scenario.immune)
     static = np.flatnonzero(scenario.static)
-    effect = kill * patient.sensitivity * (taken * (1 - free) * (1 - (1 - params.beyond) * state.progressed))
+    effect = kill * patient.sensitivity * strength
     response = tumour.immune_response(params, state.response, [effect[mechanism] for mechanism in immune])
     effect = effect * jnp.exp(-params.fading[:, None] * state.adapted)
-    harm, effect = settled(turns, (harm, effect))
+    harm, effect, response = settled(turns, (harm, effect, response))
     killed = tumour.clone_kill(params, effect, response, immune, static)
     growth = patient.growth * tumour.brake(params, effect, static)
     clones, volume = tumour.grow(params, growth, state.clones, state.volume, killed)
