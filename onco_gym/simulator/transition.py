@@ -173,7 +173,7 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
     late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
     active = jnp.take(jnp.asarray(params.active), index)
     exposure, row = settled(one_turn(state.cycle >= 0), (exposure, index + count * late))
-    rows = _rows(jnp.asarray(params.regimens), row)
+    rows = settled(one_turn(state.cycle >= 0), jnp.take(jnp.asarray(params.regimens), row, axis=0, mode="clip").T)
     return _Choice(
         given=one_hot(index, count),
         last=index,
@@ -183,18 +183,6 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
         treatment=jnp.where(active > 0.5, index, state.treatment),
         new_line=active * (index != state.treatment),
     )
-
-
-def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
-    """(F, n) the rows ``index`` (n,) of ``table`` (rows, F), batch last.
-
-    XLA looks numbers up one by one, and code that reads them is slow if each patient's row is kept together. So they are looked
-    up column by column, and two at a time, as complex numbers.
-    """
-    even = jnp.pad(table, ((0, 0), (0, table.shape[1] % 2)))
-    pairs, width = jax.lax.complex(even[:, 0::2], even[:, 1::2]), even.shape[1] // 2
-    found = jnp.take(pairs.ravel(), index[None] * width + jnp.arange(width, dtype=jnp.int32)[:, None], mode="clip")
-    return jnp.stack([found.real, found.imag], 1).reshape(2 * width, -1)[: table.shape[1]]
 
 
 def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
