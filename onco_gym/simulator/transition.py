@@ -129,7 +129,7 @@ def step(
         adapted=state.adapted + acts * acting,
         last=last,
     )
-    after = scan(scenario, params, patient, after, chance, orders.imaging)
+    after = scan(scenario, params, patient, after, chance, orders.imaging, turns)
     events = Events(
         given=given,
         lived=lived * state.alive,
