@@ -67,6 +67,8 @@ def scan(
 
     Between scheduled scans, a tumour that has grown past the limit may be noticed, and is then scanned. Patients who continue
     the same treatment past progression can progress again, relative to the sum measured then.
+
+    ``turns`` is as in :func:`onco_gym.foundation.arrays.settled`.
     """
     volume, visible = state.volume, visible_volume(state.volume)
     due_now = is_scheduled(params, state.cycle) if imaging is None else imaging > 0
