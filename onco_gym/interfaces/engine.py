@@ -537,7 +537,7 @@ def _places(ended: jax.Array) -> jax.Array:
 
 def at_once(n: int) -> int:
     """How many of ``n`` patients are replaced at a time: enough for most steps."""
-    return min(n, max(32, 3 * n // 64))
+    return min(n, max(32, n // 16))
 
 
 def batch_size(n: int) -> int:

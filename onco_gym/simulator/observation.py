@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onco_gym.cards.scenarios import Params, Scenario
-from onco_gym.foundation.arrays import total
+from onco_gym.foundation.arrays import settled, total
 from onco_gym.simulator.chance import Channel, Expected, Sampled
 from onco_gym.simulator.state import Journey, Patient, State
 
@@ -59,6 +59,7 @@ def scan(
     state: State,
     chance: Sampled | Expected,
     imaging: jax.Array | None = None,
+    turns: jax.Array | None = None,
 ) -> State:
     """Scan the patients who are due: RECIST against the line's nadir, new lesions, markers at progression.
 
@@ -66,6 +67,8 @@ def scan(
 
     Between scheduled scans, a tumour that has grown past the limit may be noticed, and is then scanned. Patients who continue
     the same treatment past progression can progress again, relative to the sum measured then.
+
+    ``turns`` is as in :func:`onco_gym.foundation.arrays.settled`.
     """
     volume, visible = state.volume, visible_volume(state.volume)
     due_now = is_scheduled(params, state.cycle) if imaging is None else imaging > 0
@@ -81,6 +84,7 @@ def scan(
     for test in np.flatnonzero(scenario.repeated):
         tested = jnp.maximum(tested, state.result_cycle[test] <= state.cycle)
     just = due * chance.either(larger, new)
+    due, just, measured, visible = settled(turns, (due, just, measured, visible))
     progressed = state.progressed + (1 - state.progressed) * just
     grows = chance.above(measured / state.baseline - 1, 1.4 * params.scan_error + 1e-3)
     share = state.clones[1:] - volume

@@ -89,6 +89,8 @@ def step(
     if orders.level is not None and orders.keep is not None:
         acting = orders.keep * orders.level + (1 - orders.keep) * dose
     taken = acting * (1 - oral * (1 - patient.adherence))
+    beyond = 1 - (1 - params.beyond) * state.progressed
+    acting, taken, strength = settled(turns, (acting, taken, taken * (1 - free) * beyond))
 
     harm = suffer(
         params,
@@ -102,10 +104,10 @@ def step(
     )
     immune = np.flatnonzero(scenario.immune)
     static = np.flatnonzero(scenario.static)
-    effect = kill * patient.sensitivity * (taken * (1 - free) * (1 - (1 - params.beyond) * state.progressed))
+    effect = kill * patient.sensitivity * strength
     response = tumour.immune_response(params, state.response, [effect[mechanism] for mechanism in immune])
     effect = effect * jnp.exp(-params.fading[:, None] * state.adapted)
-    harm, effect = settled(turns, (harm, effect))
+    harm, effect, response = settled(turns, (harm, effect, response))
     killed = tumour.clone_kill(params, effect, response, immune, static)
     growth = patient.growth * tumour.brake(params, effect, static)
     clones, volume = tumour.grow(params, growth, state.clones, state.volume, killed)
@@ -127,7 +129,7 @@ def step(
         adapted=state.adapted + acts * acting,
         last=last,
     )
-    after = scan(scenario, params, patient, after, chance, orders.imaging)
+    after = scan(scenario, params, patient, after, chance, orders.imaging, turns)
     events = Events(
         given=given,
         lived=lived * state.alive,
@@ -171,7 +173,7 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
     late = (exposure >= jnp.take(jnp.asarray(params.induction), index)).astype(jnp.int32)
     active = jnp.take(jnp.asarray(params.active), index)
     exposure, row = settled(one_turn(state.cycle >= 0), (exposure, index + count * late))
-    rows = _rows(jnp.asarray(params.regimens), row)
+    rows = settled(one_turn(state.cycle >= 0), jnp.take(jnp.asarray(params.regimens), row, axis=0, mode="clip").T)
     return _Choice(
         given=one_hot(index, count),
         last=index,
@@ -181,18 +183,6 @@ def _choose_one(scenario: Scenario, params: Params, state: State, decision: jax.
         treatment=jnp.where(active > 0.5, index, state.treatment),
         new_line=active * (index != state.treatment),
     )
-
-
-def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
-    """(F, n) the rows ``index`` (n,) of ``table`` (rows, F), batch last.
-
-    XLA looks numbers up one by one, and code that reads them is slow if each patient's row is kept together. So they are looked
-    up column by column, and two at a time, as complex numbers.
-    """
-    even = jnp.pad(table, ((0, 0), (0, table.shape[1] % 2)))
-    pairs, width = jax.lax.complex(even[:, 0::2], even[:, 1::2]), even.shape[1] // 2
-    found = jnp.take(pairs.ravel(), index[None] * width + jnp.arange(width, dtype=jnp.int32)[:, None], mode="clip")
-    return jnp.stack([found.real, found.imag], 1).reshape(2 * width, -1)[: table.shape[1]]
 
 
 def _choose_mixture(scenario: Scenario, params: Params, state: State, decision: jax.Array) -> _Choice:
