@@ -200,7 +200,8 @@ def _head(entry: Entry) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     figures = {name: figure.to_json() for name, figure in row.figures.items()}
-    return {**_head(row.entry), "rank": row.rank, "place": row.place, "figures": figures, "submissions": row.submissions}
+    found = {"rank": row.rank, "place": row.place, "efficient": row.efficient, "figures": figures, "submissions": row.submissions}
+    return {**_head(row.entry), **found}
 
 
 # ------------------------------------------------------------------------------------------------ submitting

@@ -128,6 +128,7 @@ def test_standings_and_entries_as_json(client, store):
     assert (answer["submissions"], answer["accounts"], answer["total"]) == (3, 2, 2)
     assert [(row["id"], row["place"]) for row in answer["rows"]] == [(best, "1"), (good, "2")]
     assert answer["rows"][0]["figures"]["score"]["value"] == pytest.approx(70, abs=5)
+    assert answer["rows"][0]["efficient"] is None  # marked on multi-objective boards only
     assert [row["id"] for row in client.get("/api/boards/tiny?start=1&most=1").json()["rows"]] == [good]
     own = client.get(f"/api/boards/tiny?most=1&entry={good}").json()
     assert (own["total"], [(row["id"], row["place"]) for row in own["rows"]]) == (1, [(good, "2")])
